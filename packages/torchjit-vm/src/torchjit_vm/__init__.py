@@ -75,7 +75,7 @@ __all__ = [
 ]
 
 
-def resume(region: Region, slots: Sequence[Any]) -> Any:
+def resume(region: Region, slots: Sequence[object]) -> Any:
     """Run a region in CPython, from its start to the return of its function.
 
     Args:

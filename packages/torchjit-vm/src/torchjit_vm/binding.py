@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["bind", "import_from_real"]
 
 
-def bind(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def bind(function: FunctionType, args: Sequence[object], kwargs: Mapping[str, Any]) -> list[Any]:
     """Bind arguments to slots in the order of `co_varnames`.
 
     Raises:
@@ -46,7 +46,7 @@ def bind(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any])
     return bound
 
 
-def import_from_real(module: Any, name: str) -> Any:
+def import_from_real(module: object, name: str) -> Any:
     """What IMPORT_FROM gives for a real module.
 
     Raises:

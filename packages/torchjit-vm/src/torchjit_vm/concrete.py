@@ -31,10 +31,10 @@ _CO_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERA
 _F = Frame[Box]
 
 
-def _real(function: Callable[..., Any]) -> Callable[..., Any]:
+def _real(function: Callable[..., object]) -> Callable[..., Any]:
     """Turn exceptions of real execution into exceptions of the interpreted program."""
 
-    def run(self: ConcreteDomain, *args: Any) -> Any:
+    def run(self: ConcreteDomain, *args: object) -> Any:
         try:
             return function(self, *args)
         except Raised:
@@ -155,15 +155,15 @@ class ConcreteDomain:
     # Operators.
 
     @_real
-    def unary(self, function: Callable[..., Any], value: Box) -> Box:
+    def unary(self, function: Callable[..., object], value: Box) -> Box:
         return Box(function(value.value))
 
     @_real
-    def binary(self, function: Callable[..., Any], left: Box, right: Box) -> Box:
+    def binary(self, function: Callable[..., object], left: Box, right: Box) -> Box:
         return Box(function(left.value, right.value))
 
     @_real
-    def compare(self, function: Callable[..., Any], left: Box, right: Box) -> Box:
+    def compare(self, function: Callable[..., object], left: Box, right: Box) -> Box:
         return Box(function(left.value, right.value))
 
     def is_(self, left: Box, right: Box) -> bool:
@@ -552,7 +552,7 @@ def _left(exception: Box, _: None) -> None:
         extend_traceback(exception.value)
 
 
-def _shown(function: Any) -> str:
+def _shown(function: object) -> str:
     """How messages name what is called (`_PyObject_FunctionStr`); its `repr` may be code of the program, so it is only
     asked for then."""
     name = getattr(function, "__qualname__", None)
@@ -568,7 +568,7 @@ def _iterate(value: Any) -> Iterator[Any]:
     return iter(value)
 
 
-def execute(domain: Domain[V], function: Callable[..., Any], *args: V, **kwargs: V) -> V:
+def execute(domain: Domain[V], function: Callable[..., object], *args: V, **kwargs: V) -> V:
     """Call a real function with values of a domain, and interpret it over that domain.
 
     Returns:
@@ -581,7 +581,7 @@ def execute(domain: Domain[V], function: Callable[..., Any], *args: V, **kwargs:
     return vm.call(domain.constant(function), list(args), kwargs)
 
 
-def interpret(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def interpret(function: Callable[..., object], *args: object, **kwargs: object) -> Any:
     """Call `function` with every Python function in it interpreted.
 
     Raises:

@@ -45,7 +45,7 @@ class InterpretedGenerator:
         self.__name__: str = frame.code.code.co_name if function is None else function.value.__name__
         self.__qualname__: str = frame.code.code.co_qualname if function is None else function.value.__qualname__
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in ("__name__", "__qualname__") and not isinstance(value, str):
             raise TypeError(f"{name} must be set to a string object")
         object.__setattr__(self, name, value)
@@ -83,12 +83,12 @@ class InterpretedGenerator:
     def __next__(self) -> Any:
         return self.send(None)
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: object) -> Any:
         if self._frame is not None and not self._started and value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
         return self._resume(value, None)
 
-    def throw(self, exception: Any, *more: Any) -> Any:
+    def throw(self, exception: object, *more: object) -> Any:
         if more and WARNS_OF_THROW:
             warnings.warn(_THREE, DeprecationWarning, stacklevel=2)
         value = more[0] if more else None
@@ -129,7 +129,7 @@ class InterpretedGenerator:
         if self._frame is not None and self._started and not self._running:
             self.close()
 
-    def _throw_on(self, delegate: Any, thrown: BaseException) -> Any:
+    def _throw_on(self, delegate: object, thrown: BaseException) -> Any:
         """Throw into the iterator of `yield from`; it may yield, end with StopIteration or raise."""
         self._running = True
         try:
@@ -143,7 +143,7 @@ class InterpretedGenerator:
         finally:
             self._running = False
 
-    def _resume(self, value: Any, thrown: BaseException | None) -> Any:
+    def _resume(self, value: object, thrown: BaseException | None) -> Any:
         frame = self._frame
         if frame is None:
             raise StopIteration if thrown is None else thrown

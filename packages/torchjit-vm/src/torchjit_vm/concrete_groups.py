@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 __all__ = ["extend_traceback", "match_group", "prepare_reraise"]
 
@@ -17,7 +16,7 @@ def extend_traceback(error: BaseException) -> None:
         error.__context__ = context
 
 
-def match_group(error: BaseException, wanted: Any) -> tuple[BaseException | None, BaseException | None]:
+def match_group(error: BaseException, wanted: object) -> tuple[BaseException | None, BaseException | None]:
     """What goes on to the next clause, and what a clause of `except* wanted` handles.
 
     Raises:

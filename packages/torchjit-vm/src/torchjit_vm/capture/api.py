@@ -106,7 +106,7 @@ class Captured:
 
 def capture(
     region: Region,
-    slots: Sequence[Any],
+    slots: Sequence[object],
     *,
     leaves: LeafHandler,
     compiler: RegionCompiler,

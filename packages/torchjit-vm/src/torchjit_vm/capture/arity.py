@@ -29,7 +29,7 @@ _KEYWORDS = {
 
 
 @functools.cache
-def _arity(function: Any) -> Arity | None:
+def _arity(function: object) -> Arity | None:
     """Read from `__text_signature__`: "($self, key, default=None, /)"."""
     text = getattr(function, "__text_signature__", None)
     if text is None or "[" in text:  # some are written in the documentation's style

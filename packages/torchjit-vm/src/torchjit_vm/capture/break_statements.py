@@ -95,12 +95,12 @@ def _unary(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
 
 
 @_form("UNARY_NOT")
-def _not(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _not(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _value(out, f"not {stack[-1]}", 1)
 
 
 @_form("TO_BOOL")
-def _to_bool(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _to_bool(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _value(out, f"bool({stack[-1]})", 1)
 
 
@@ -124,47 +124,47 @@ def _compare_bool(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -
 
 
 @_form("IS_OP")
-def _is(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _is(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _value(out, f"{stack[-2]} {'is not' if arg else 'is'} {stack[-1]}", 2)
 
 
 @_form("CONTAINS_OP")
-def _contains(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _contains(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _value(out, f"{stack[-2]} {'not in' if arg else 'in'} {stack[-1]}", 2)
 
 
 @_form("BINARY_SUBSCR")
-def _subscript(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _subscript(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _value(out, f"{stack[-2]}[{stack[-1]}]", 2)
 
 
 @_form("BINARY_SLICE")
-def _slice(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _slice(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _value(out, f"{stack[-3]}[{stack[-2]}:{stack[-1]}]", 3)
 
 
 @_form("STORE_SUBSCR")
-def _store_subscript(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _store_subscript(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _nothing(f"{stack[-2]}[{stack[-1]}] = {stack[-3]}", 3)
 
 
 @_form("STORE_SLICE")
-def _store_slice(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _store_slice(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _nothing(f"{stack[-3]}[{stack[-2]}:{stack[-1]}] = {stack[-4]}", 4)
 
 
 @_form("DELETE_SUBSCR")
-def _delete_subscript(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _delete_subscript(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _nothing(f"del {stack[-2]}[{stack[-1]}]", 2)
 
 
 @_form("LOAD_ATTR")
-def _attribute(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _attribute(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _value(out, f"{_dotted(stack[-1])}.{arg}", 1)
 
 
 @_form("LOAD_METHOD", "LOAD_METHOD_NULL_LAST")
-def _method(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _method(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     name = out.fresh("r")
     last = frame.code.names[frame.pc - 1].endswith("NULL_LAST")
     pushes: tuple[str | None, ...] = (name, None) if last else (None, name)
@@ -172,7 +172,7 @@ def _method(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form
 
 
 @_form("LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "LOAD_SUPER_METHOD_NULL_LAST")
-def _super(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _super(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     name = out.fresh("r")
     pushes: tuple[str | None, ...] = {
         "LOAD_SUPER_ATTR": (name,),
@@ -189,12 +189,12 @@ def _dotted(text: str | None) -> str:
 
 
 @_form("STORE_ATTR")
-def _store_attribute(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _store_attribute(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _nothing(f"{_dotted(stack[-1])}.{arg} = {stack[-2]}", 2)
 
 
 @_form("DELETE_ATTR")
-def _delete_attribute(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _delete_attribute(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _nothing(f"del {_dotted(stack[-1])}.{arg}", 1)
 
 
@@ -238,7 +238,7 @@ def _call_ex(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> For
 
 
 @_form("GET_ITER")
-def _get_iter(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _get_iter(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
     return _value(out, f"iter({stack[-1]})", 1)
 
 

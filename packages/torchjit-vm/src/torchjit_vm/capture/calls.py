@@ -153,7 +153,7 @@ def operator_call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def _callee(domain: CaptureDomain, obj: Any) -> Callee:
+def _callee(domain: CaptureDomain, obj: object) -> Callee:
     """Decide what calls of a real callable mean."""
     policy = domain.policy
     try:
@@ -203,7 +203,7 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
     return _instance
 
 
-def _builtin(obj: Any) -> Callee | None:
+def _builtin(obj: object) -> Callee | None:
     try:
         found = BUILTINS.get(obj)
     except TypeError:
@@ -245,7 +245,7 @@ def _left_alone(alone: LeftAlone, name: str) -> Callee:
     return run
 
 
-def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Callee:
+def _substituted(domain: CaptureDomain, substitute: object, *first: Value) -> Callee:
     """`first`: what the original was bound to."""
     if isinstance(substitute, ReturnConstant):
         constant, pretended = substitute.value, substitute.pretended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.stand_in_classes import stand_in_of
@@ -40,7 +40,7 @@ def delete_from_class(domain: CaptureDomain, cls: type, name: str) -> None:
     note_change(domain, cls, ("delete", name), name)
 
 
-def note_change(domain: CaptureDomain, cls: type, entry: tuple[Any, ...], *names: str) -> None:
+def note_change(domain: CaptureDomain, cls: type, entry: tuple[object, ...], *names: str) -> None:
     domain.note_change(domain.interned.get(id(cls)) or Known(cls))
     domain.made_classes[cls].log.append(entry)
     for known, attribute in list(domain.members):

@@ -296,7 +296,7 @@ def _asked_again(same: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """A test that is made again only when some class was registered with some abstract class."""
     asked_at = abc.get_cache_token()
 
-    def test(value: Any) -> bool:
+    def test(value: object) -> bool:
         nonlocal asked_at
         now = abc.get_cache_token()
         if now == asked_at:
@@ -336,7 +336,7 @@ def _fits_protocol(domain: CaptureDomain, instance: Value, target: Any) -> bool 
     return answer
 
 
-def _leaf_fits(domain: CaptureDomain, leaf: Leaf, target: Any) -> bool:
+def _leaf_fits(domain: CaptureDomain, leaf: Leaf, target: object) -> bool:
     """Has a tensor all that a protocol asks for, on its class or of its own?"""
     for name in sorted(_protocol_names(target)):
         found = attributes.lookup(domain, leaf, name)

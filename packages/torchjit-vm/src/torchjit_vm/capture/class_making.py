@@ -19,7 +19,7 @@ _HEAP = 1 << 9
 _THIRD_PARTY = frozenset({"attr", "attrs", "torch"})
 
 
-def is_library(obj: Any) -> bool:
+def is_library(obj: object) -> bool:
     """Is this class or function part of the standard library, or another one whose hooks may run at capture?"""
     root = str(getattr(obj, "__module__", "")).partition(".")[0]
     return root in sys.stdlib_module_names or root in _THIRD_PARTY
@@ -49,7 +49,7 @@ def make_class(
     return made
 
 
-def _make_without_hooks(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+def _make_without_hooks(meta: object, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
     if meta is type:  # which is no class that another one may be given
         made = type.__new__(meta, name, (_root(_solid(bases)),), namespace)
         try:
@@ -83,7 +83,7 @@ class _NoHook:
 
     __slots__ = ()
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         pass
 
 
@@ -134,7 +134,7 @@ def make_named_tuple(
     return function(name, **keywords)
 
 
-def part_of(cls: Any, name: str) -> Any:
+def part_of(cls: object, name: str) -> Any:
     """What a class holds under a name, static and class methods unwrapped; a member of an enum."""
     if isinstance(cls, enum.EnumType) and name in cls.__members__:
         return cls.__members__[name]
@@ -142,7 +142,7 @@ def part_of(cls: Any, name: str) -> Any:
     return raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
 
 
-def functions_of(raw: Any) -> tuple[types.FunctionType, ...]:
+def functions_of(raw: object) -> tuple[types.FunctionType, ...]:
     """The functions in a member of a class: itself, a wrapped one, a property's accessors."""
     if isinstance(raw, (staticmethod, classmethod)):
         return functions_of(raw.__func__)

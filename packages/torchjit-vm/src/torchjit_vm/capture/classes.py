@@ -304,7 +304,7 @@ def _note_parts(domain: CaptureDomain, twin: type) -> None:
 
 
 def apply_to_class(
-    domain: CaptureDomain, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    domain: CaptureDomain, function: Callable[..., object], args: list[Value], kwargs: dict[str, Value]
 ) -> Value | None:
     """A function of the library that works on a new class: run on the twin now, on the class in each call.
 
@@ -338,7 +338,7 @@ def _abstract(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
     return apply_to_class(domain, _abc_init, args, kwargs)
 
 
-def _decorator(function: Callable[..., Any]) -> None:
+def _decorator(function: Callable[..., object]) -> None:
     def decorate(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
         if args:
             return apply_to_class(

@@ -147,7 +147,7 @@ def allocate(domain: CaptureDomain, cls: type, args: list[Value]) -> Obj | None:
     return allocate_by(domain, cls, _raw_new(cls), args)
 
 
-def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -> Obj | None:
+def allocate_by(domain: CaptureDomain, cls: type, new: object, args: list[Value]) -> Obj | None:
     """`new(cls, *args)` for the `__new__` of a C class."""
     if new is object.__new__:
         if getattr(cls, "__abstractmethods__", None):
@@ -197,7 +197,7 @@ def _raw_new(cls: type) -> Any:
     return None
 
 
-def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
+def _builtin_init(domain: CaptureDomain, made: Obj, init: object, args: list[Value], kwargs: dict[str, Value]) -> bool:
     """The `__init__` of a built-in class; False if the VM does not know it."""
     if isinstance(made, DictValue):
         return fill_dict(domain, made, args, kwargs)

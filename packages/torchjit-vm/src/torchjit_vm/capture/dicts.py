@@ -73,7 +73,7 @@ def _load(domain: CaptureDomain, value: DictValue) -> None:
     value.loaded = True
 
 
-def _wrap_key(domain: CaptureDomain, raw: Any) -> Any:
+def _wrap_key(domain: CaptureDomain, raw: object) -> Any:
     found = domain.interned.get(id(raw))
     if found is not None and isinstance(found, (Obj, Leaf)) and not isinstance(found, TupleValue):
         return key_of(domain, found)
@@ -90,7 +90,7 @@ def _has_own_equality(cls: Any) -> bool:
     return cls.__eq__ is not object.__eq__
 
 
-def _key_value(domain: CaptureDomain, raw: Any, key: Any) -> Value:
+def _key_value(domain: CaptureDomain, raw: object, key: object) -> Value:
     if type(key) is Ref:
         return key.value
     if type(key) is WeakKey:
@@ -98,7 +98,7 @@ def _key_value(domain: CaptureDomain, raw: Any, key: Any) -> Value:
     return wrap(domain, raw, Pinned.of(raw, "key")) if not is_atom(raw) else Const(raw)
 
 
-def dict_lookup(domain: CaptureDomain, value: DictValue, key: Any) -> Value | None:
+def dict_lookup(domain: CaptureDomain, value: DictValue, key: object) -> Value | None:
     """The value under a key (of `key_of`), or None."""
     if value.real is not NEW and not value.loaded and type(key) is IdKey and not dict_items(value.real):
         _load(domain, value)  # empty: no number is among its keys
@@ -122,7 +122,7 @@ def dict_lookup(domain: CaptureDomain, value: DictValue, key: Any) -> Value | No
     return None
 
 
-def _settled(domain: CaptureDomain, value: DictValue, key: Any) -> Any:
+def _settled(domain: CaptureDomain, value: DictValue, key: object) -> Any:
     """The key as a look at the dict finds it."""
     if value.real is NEW:
         return settle_key(domain, key, value.entries) if domain.has_numbers and is_number(key) else key
@@ -131,7 +131,7 @@ def _settled(domain: CaptureDomain, value: DictValue, key: Any) -> Any:
     return settle_key(domain, key, value.entries if value.loaded else None)
 
 
-def dict_store(domain: CaptureDomain, value: DictValue, key: Any, key_value: Value, item: Value) -> None:
+def dict_store(domain: CaptureDomain, value: DictValue, key: object, key_value: Value, item: Value) -> None:
     """`d[key] = item`."""
     if value.real is not NEW and (value.loaded or number_among(key, value.entries)):
         key = settle_key(domain, key, value.entries)
@@ -147,7 +147,7 @@ def dict_store(domain: CaptureDomain, value: DictValue, key: Any, key_value: Val
     note_stored(key)
 
 
-def _note_change(value: DictValue, key: Any) -> Any:
+def _note_change(value: DictValue, key: object) -> Any:
     """Note that a key of a real dict is about to change; what was there before, as in `DictValue.changed`."""
     if value.changed is None:
         value.changed = {}
@@ -158,7 +158,7 @@ def _note_change(value: DictValue, key: Any) -> Any:
     return value.changed[key]
 
 
-def dict_remove(domain: CaptureDomain, value: DictValue, key: Any) -> None:
+def dict_remove(domain: CaptureDomain, value: DictValue, key: object) -> None:
     """`del d[key]`, of a key that is there."""
     domain.touch(value)
     key = _settled(domain, value, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import attributes, dicts, iteration, members
@@ -29,7 +29,7 @@ def directory(domain: CaptureDomain, value: Value) -> Value | None:
     return ListValue([Const(name) for name in names])
 
 
-def _of_real(domain: CaptureDomain, obj: Any) -> list[str]:
+def _of_real(domain: CaptureDomain, obj: object) -> list[str]:
     names = sorted(dir(obj))
     if not (isinstance(obj, type) and obj in domain.made_classes):
         label = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", type(obj).__name__)

@@ -41,7 +41,7 @@ class EffectBarrier:
         return id(value) in self._held
 
 
-def reachable(roots: Sequence[Any], weak: bool = False) -> set[int]:
+def reachable(roots: Sequence[object], weak: bool = False) -> set[int]:
     """The ids of all values that can be reached from frames and values; with `weak`, weak references lead nowhere."""
     seen: set[int] = set()
     todo = list(roots)
@@ -61,7 +61,7 @@ _REAL_OBJECTS = frozenset({"code", "globals", "namespace", "obj", "path", "real"
 """Slots that hold objects of the running program, not values."""
 
 
-def _inside(item: Any) -> Iterator[Any]:
+def _inside(item: object) -> Iterator[Any]:
     if isinstance(item, (list, tuple)):
         yield from item
     elif isinstance(item, dict):

@@ -61,7 +61,7 @@ def _leaf_attributes(domain: CaptureDomain, out: Rebuilder) -> None:
         out.flush()
 
 
-def unchanged(content: Any, before: Any) -> bool:
+def unchanged(content: object, before: object) -> bool:
     """Is what is to be stored what the region found there, in every call that its guards let through?
 
     That the object at capture is the same does not count: another call may find another one, unless it was looked at.
@@ -108,7 +108,7 @@ def _is_hidden(cls: type, name: str) -> bool:
     return takes and not isinstance(raw, (MemberDescriptorType, GetSetDescriptorType))
 
 
-def _store_in_dict(out: Rebuilder, value: Obj, name: str, content: Any, before: Any) -> None:
+def _store_in_dict(out: Rebuilder, value: Obj, name: str, content: object, before: object) -> None:
     members = f"{out.runtime(own_attr)}({out.expr(value)}, '__dict__')"
     if content is DELETED:
         out.write(f"{members}.pop({name!r}, None)")
@@ -116,7 +116,7 @@ def _store_in_dict(out: Rebuilder, value: Obj, name: str, content: Any, before: 
         out.write(f"{members}[{name!r}] = {out.expr(cast(Value, content))}")
 
 
-def _store_local(out: Rebuilder, value: Obj, name: str, content: Any, before: Any) -> None:
+def _store_local(out: Rebuilder, value: Obj, name: str, content: object, before: object) -> None:
     if content is DELETED:
         out.write(f"{out.runtime(runtime.discard_local)}({out.expr(value)}, {name!r})")
     elif not unchanged(content, before):

@@ -131,7 +131,7 @@ def change(domain: CaptureDomain, value: ListValue) -> list[Value]:
     return found
 
 
-def is_atom(raw: Any) -> bool:
+def is_atom(raw: object) -> bool:
     return type(raw) in (str, int, float, bool, bytes, type(None), tuple)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, final
+from typing import NoReturn, final
 
 __all__ = ["Hidden", "hidden"]
 
@@ -29,7 +29,7 @@ def _hidden_kind(cls: type) -> type:
 
 
 @contextlib.contextmanager
-def hidden(values: Sequence[Any]) -> Iterator[None]:
+def hidden(values: Sequence[object]) -> Iterator[None]:
     """Hide values of a domain; comparing them by identity is no look.
 
     Raises:

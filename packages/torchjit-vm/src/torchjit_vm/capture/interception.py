@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture.raw import from_raw, has_leaf, to_raw
@@ -53,7 +53,7 @@ def _set(domain: CaptureDomain, interceptors: list[Value]) -> None:
 
 
 def intercept(
-    domain: CaptureDomain, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    domain: CaptureDomain, function: Callable[..., object], args: list[Value], kwargs: dict[str, Value]
 ) -> Value | None:
     """Let the innermost interceptor answer a call, with the others in force; None if it does not get to see it."""
     rule = domain.policy.interception
@@ -78,7 +78,7 @@ def intercept(
 
 
 def override(
-    domain: CaptureDomain, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    domain: CaptureDomain, function: Callable[..., object], args: list[Value], kwargs: dict[str, Value]
 ) -> Value | None:
     """Let the classes of the leaves answer a call; None if they do not get to see it."""
     rule = domain.policy.interception

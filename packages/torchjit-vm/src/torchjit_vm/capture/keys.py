@@ -165,7 +165,7 @@ def settled_number(domain: CaptureDomain, target: Value, path: AccessPath | None
     return id(real)
 
 
-def refuse_numbers(domain: CaptureDomain, keys: Iterable[Any], others: Iterable[Any]) -> None:
+def refuse_numbers(domain: CaptureDomain, keys: Iterable[object], others: Iterable[object]) -> None:
     """Break where numbers are looked for among those of objects that have one outside."""
     if not any(type(other) is IdKey and _outside(other.target) is not None for other in others):
         return
@@ -173,12 +173,12 @@ def refuse_numbers(domain: CaptureDomain, keys: Iterable[Any], others: Iterable[
         raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the number that id() gives for an argument")
 
 
-def is_number(key: Any) -> bool:
+def is_number(key: object) -> bool:
     """May this be equal to a number that `id` gave?"""
     return type(key) is int or _has_number(key)
 
 
-def number_among(key: Any, keys: Collection[Any]) -> bool:
+def number_among(key: object, keys: Collection[object]) -> bool:
     """Is the number of an object among these keys, where it was settled?"""
     return type(key) is IdKey and _outside(key.target) is not None and id(getattr(key.target, "real", NEW)) in keys
 
@@ -187,7 +187,7 @@ def _has_number(key: Any) -> bool:
     return type(key) is IdKey or (type(key) in (tuple, frozenset) and any(map(_has_number, key)))
 
 
-def _may_be_number(domain: CaptureDomain, key: Any) -> bool:
+def _may_be_number(domain: CaptureDomain, key: object) -> bool:
     """May this be equal to the number of a tensor? Those that `id` gave for other objects are not."""
     return key not in domain.object_numbers if type(key) is int else type(key) not in _NO_NUMBERS
 
@@ -247,7 +247,7 @@ def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
     return HashKey(value, number, lambda key, mine, first: _equal_keys(domain, key, mine, first))
 
 
-def note_stored(key: Any) -> None:
+def note_stored(key: object) -> None:
     """A container has this key now: from now on each comparison asks `__eq__`."""
     if type(key) is HashKey:
         key.answers = None
@@ -268,7 +268,7 @@ def _equal_keys(domain: CaptureDomain, key: Any, mine: Value, mine_first: bool) 
     return domain.same_or_equal(mine, other) if mine_first else domain.same_or_equal(other, mine)
 
 
-def real_key(key: Any) -> Any:
+def real_key(key: object) -> Any:
     """The key to look up in a real dict; DELETED if no real dict can hold it."""
     if type(key) is Ref:
         real = getattr(key.value, "real", NEW)
@@ -286,6 +286,6 @@ def real_key(key: Any) -> Any:
     return key
 
 
-def _real_reference(reference: Obj, target: Any) -> Any:
+def _real_reference(reference: Obj, target: object) -> Any:
     """A weak reference that finds those to an object among the keys of a dict."""
     return weakref.ref(target) if reference.real is NEW else reference.real

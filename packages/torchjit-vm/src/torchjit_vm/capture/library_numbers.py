@@ -43,7 +43,7 @@ _LARGEST_INT = 2**53
 
 
 def with_plain_numbers(
-    domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value]
+    domain: CaptureDomain, function: object, args: list[Value], kwargs: dict[str, Value]
 ) -> tuple[list[Value], dict[str, Value]]:
     """The arguments of a call of the leaf handler, with leaves in the place of numbers that vary."""
     kinds = [domain.leaves.type_of(v.payload) for v in (*args, *kwargs.values()) if type(v) is Leaf]
@@ -53,7 +53,7 @@ def with_plain_numbers(
     )
 
 
-def _plain(domain: CaptureDomain, function: Any, kinds: Sequence[type], value: Value) -> Value:
+def _plain(domain: CaptureDomain, function: object, kinds: Sequence[type], value: Value) -> Value:
     if type(value) is Const:
         read = None if value.used else domain.policy.plain_number(function, type(value.value), kinds)
         return value if read is None else _number(domain, value, read) or value
@@ -67,7 +67,7 @@ def _plain(domain: CaptureDomain, function: Any, kinds: Sequence[type], value: V
     return type(value)(items, value.cls)  # type: ignore[call-arg, attr-defined]
 
 
-def converted(domain: CaptureDomain, function: Any, value: Value) -> Leaf | None:
+def converted(domain: CaptureDomain, function: object, value: Value) -> Leaf | None:
     """The leaf that `int(value)`, `value.item()` ... start from; None if it is no such number, or does not vary."""
     if type(value) is not Const or value.used:
         return None
@@ -99,7 +99,7 @@ def _number(domain: CaptureDomain, value: Const, read: Callable[[Any], int | flo
     return found
 
 
-def binary(domain: CaptureDomain, usual: _Operation, function: Any, left: Value, right: Value) -> Value | None:
+def binary(domain: CaptureDomain, usual: _Operation, function: object, left: Value, right: Value) -> Value | None:
     """An operator that is given such a number and another one; None if it has other operands, or none that varies.
 
     `usual` does it on constants.
@@ -148,7 +148,7 @@ def _is_of_library(domain: CaptureDomain, left: Value, right: Value) -> bool:
     return library and not fixed
 
 
-def _settled(domain: CaptureDomain, usual: _Operation, function: Any, left: Value, right: Value) -> Value | None:
+def _settled(domain: CaptureDomain, usual: _Operation, function: object, left: Value, right: Value) -> Value | None:
     """Its leaves as constants: the library's operators decide what the result's type is."""
     if type(left) is Const and type(right) is Const:
         return None
@@ -218,7 +218,9 @@ def _computed(domain: CaptureDomain, function: Any, *values: Value) -> Const | N
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 
 
-def _divides_exactly(domain: CaptureDomain, function: Any, values: Sequence[Value], operands: Sequence[Value]) -> bool:
+def _divides_exactly(
+    domain: CaptureDomain, function: object, values: Sequence[Value], operands: Sequence[Value]
+) -> bool:
     """Is the divisor a constant by which the library divides as Python does?
 
     Floats of its quotients are made of floats, those of Python of whole numbers; of the rest of floats each has its own.

@@ -29,7 +29,7 @@ def varies(domain: CaptureDomain, value: Value) -> bool:
     return _is_tuple(value) and any(varies(domain, v) for v in value.items or ())  # type: ignore[attr-defined]
 
 
-def made_later(domain: CaptureDomain, function: Callable[..., Any], *args: Value) -> Const | None:
+def made_later(domain: CaptureDomain, function: Callable[..., object], *args: Value) -> Const | None:
     """`function(*args)`, where `function` is pure and some argument varies; None if an argument is of another kind.
 
     Whether it raises depends on the arguments' types alone, as formatting does; a call that raises is not put off.

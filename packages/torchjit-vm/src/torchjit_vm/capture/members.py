@@ -31,7 +31,7 @@ class Member:
         self.cls, self.name, self.raw = cls, name, raw
         self.value: Value | None = None
         t = type(raw)
-        self.kind = _KINDS.get(t, PLAIN)
+        self.kind: int = _KINDS.get(t, PLAIN)
         if raw is MISSING:
             self.kind = ABSENT
         elif self.kind == PLAIN:
@@ -106,7 +106,7 @@ def is_atom_class(cls: type) -> bool:
     return bool(heap) and c_base(cls) is not None and not issubclass(cls, enum.Enum)
 
 
-def plain_value(obj: Any) -> Any:
+def plain_value(obj: object) -> Any:
     """The str, int, float, complex or bytes that an instance of a subclass is."""
     base = c_base(type(obj))
     if base is None:

@@ -143,7 +143,7 @@ def import_name(domain: CaptureDomain, frame: Frame[Value], name: str, fromlist:
 _TABLE = Pinned.of(sys.modules, "sys.modules")
 
 
-def _module(domain: CaptureDomain, name: str, module: Any) -> Value:
+def _module(domain: CaptureDomain, name: str, module: object) -> Value:
     domain.guard_id(_TABLE.item(name), module)
     return pinned(domain, module, name)
 

@@ -309,7 +309,7 @@ def _population(domain: CaptureDomain, value: Value) -> int | None:
 _ITEMS = tuple(c.__getitem__ for c in (list, tuple, str, bytes, range))
 
 
-def _choosing(function: Any, *names: str) -> Callable[[Callable[..., Value | None]], Builtin]:
+def _choosing(function: object, *names: str) -> Callable[[Callable[..., Value | None]], Builtin]:
     """Register what a method does; it gets generator and arguments by position, the missing ones None."""
 
     def register(implementation: Callable[..., Value | None]) -> Builtin:

@@ -84,7 +84,7 @@ class RealCache:
             key += (*map(type, args), *map(type, kwargs.values()))
         return key
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Any:
         """The result that is kept, or MISSING; nothing is counted."""
         entry = self.table.get(key, MISSING)
         if entry is MISSING or self.maxsize is None:
@@ -152,7 +152,7 @@ class _Unless:
         self._function, self._key = function, key
         self.__name__ = getattr(function, "__name__", "call")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, *args: object, **kwargs: object) -> None:
         made = _made.get(self._function)
         if made and self._key in made:
             made.remove(self._key)
@@ -171,7 +171,7 @@ class _RaisesOnce:
         self._error: Exception | None = error
         self.__name__ = getattr(cache.function, "__name__", "call")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         error, self._error = self._error, None
         if error is not None and self._cache.key(list(args), kwargs) == self._key:
             raise error
@@ -241,7 +241,7 @@ class ExpectedResults(Tentative):
 _Given = tuple[list[Value], "dict[str, Value]", list[Any], "dict[str, Any]"]
 
 
-def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, given: _Given) -> Value:
+def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: object, given: _Given) -> Value:
     args, kwargs, real, named = given
     known = domain.of(ExpectedResults).by_key.get((id(function.obj), key))
     if known is not None and id(function.obj) not in domain.of(ExpectedResults).crowded:
@@ -275,7 +275,7 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, 
 
 
 def _interpret_first(
-    domain: CaptureDomain, function: Known, cache: RealCache, key: Any, given: _Given, missing: int
+    domain: CaptureDomain, function: Known, cache: RealCache, key: object, given: _Given, missing: int
 ) -> Value:
     """The run's call is the first one, and what it will give is known from the code below.
 
@@ -306,7 +306,7 @@ def _interpret_first(
     return value
 
 
-def _interpret_crowded(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, given: _Given) -> Value:
+def _interpret_crowded(domain: CaptureDomain, function: Known, cache: RealCache, key: object, given: _Given) -> Value:
     """Another entry goes for the result of this call, or may have gone for one before, so a later call may find its result gone.
 
     That is no matter where a call gives the same, whether its result is kept or made again.
@@ -325,7 +325,7 @@ def _interpret_crowded(domain: CaptureDomain, function: Known, cache: RealCache,
     return value
 
 
-def _rely(domain: CaptureDomain, test: _Holds, given: _Given, result: Any) -> None:
+def _rely(domain: CaptureDomain, test: _Holds, given: _Given, result: object) -> None:
     _, _, real, named = given
     function = test.cache.function
     texts = ", ".join([*map(repr, real), *(f"{k}={v!r}" for k, v in named.items())])
@@ -334,7 +334,7 @@ def _rely(domain: CaptureDomain, test: _Holds, given: _Given, result: Any) -> No
     domain.guard_test(what, Pinned.of(function, name), test, f"{name}({texts}) is {result!r}")
 
 
-def _same_as(result: Any) -> Callable[[Any], bool]:
+def _same_as(result: object) -> Callable[[Any], bool]:
     """A test for an object, or for what cannot be told from it."""
     atoms = result if type(result) is tuple else (result,)
     if not all(type(atom) in IMMUTABLE_ATOMS for atom in atoms):
@@ -376,7 +376,7 @@ def _without(
     return _interpret(domain, cache, args, kwargs)
 
 
-def _count(domain: CaptureDomain, cache: RealCache, key: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
+def _count(domain: CaptureDomain, cache: RealCache, key: object, args: list[Value], kwargs: dict[str, Value]) -> bool:
     """Make the call in the run, if that counts."""
     if not _counts(domain, cache):
         return False

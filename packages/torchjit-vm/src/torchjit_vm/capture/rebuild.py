@@ -98,7 +98,7 @@ class Rebuilder:
             name = self.gathered[path] = f"a{len(self.gathered)}"
         return name
 
-    def constant(self, obj: Any, hint: str) -> str:
+    def constant(self, obj: object, hint: str) -> str:
         """The name of a real object in the emitted function's globals."""
         name = self._names.get(id(obj))
         if name is None:
@@ -113,7 +113,7 @@ class Rebuilder:
             self._names[id(obj)] = name
         return name
 
-    def runtime(self, function: Callable[..., Any]) -> str:
+    def runtime(self, function: Callable[..., object]) -> str:
         """The name of a function of this package's runtime, or of a builtin."""
         return self.constant(function, "_" + function.__name__)
 
@@ -210,7 +210,7 @@ class Rebuilder:
             return self._text(value)
         return self.literal(value.value)
 
-    def literal(self, real: Any) -> str:
+    def literal(self, real: object) -> str:
         """A literal, or the name of a constant."""
         if type(real) in _LITERALS or (type(real) is float and math.isfinite(real)):
             text = repr(real)

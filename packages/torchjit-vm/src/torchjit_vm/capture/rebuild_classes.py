@@ -24,7 +24,7 @@ class NotRemade(Exception):
         self.made, self.detail = made, detail
 
 
-def known_expr(out: Rebuilder, obj: Any) -> str | None:
+def known_expr(out: Rebuilder, obj: object) -> str | None:
     """An expression for an object that is, or belongs to, a class that the region made; None for others."""
     domain = out.domain
     if isinstance(obj, type) and obj in domain.made_classes:
@@ -110,7 +110,7 @@ def _replay(out: Rebuilder, cls: type, name: str) -> None:
                 _replay(out, result, out.classes[result])
 
 
-def check_constant(out: Rebuilder, obj: Any) -> None:
+def check_constant(out: Rebuilder, obj: object) -> None:
     """A constant that is computed at capture may not hold such a class.
 
     Raises:
@@ -120,7 +120,7 @@ def check_constant(out: Rebuilder, obj: Any) -> None:
         raise NotRemade(next(iter(out.domain.made_classes.values())), "a constant with the class is needed")
 
 
-def _holds_made_class(out: Rebuilder, obj: Any) -> bool:
+def _holds_made_class(out: Rebuilder, obj: object) -> bool:
     """Is this constant a container with such a class?"""
     if isinstance(obj, (tuple, frozenset)):
         return any(_holds_made_class(out, item) for item in obj)

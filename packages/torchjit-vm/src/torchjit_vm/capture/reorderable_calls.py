@@ -56,7 +56,7 @@ def write_reordered(domain: CaptureDomain, out: Rebuilder, *, early: bool = Fals
     out.location = after
 
 
-def put_off(domain: CaptureDomain, function: Any, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+def put_off(domain: CaptureDomain, function: object, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
     """Make a call at the end of the region; what it is given must be what it is then."""
     if domain.barrier is not None and not domain.barrier.reports:
         raise domain.graph_break(QUIET, getattr(function, "__qualname__", repr(function)))
@@ -68,7 +68,7 @@ def put_off(domain: CaptureDomain, function: Any, args: Sequence[Value], kwargs:
     return Const(None)
 
 
-def defer_or_break(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs) -> Value:
+def defer_or_break(domain: CaptureDomain, function: object, args: _Args, kwargs: _Kwargs) -> Value:
     """Put off a call of a function that the policy says only reports; what it is given may be leaves."""
     given = _snapshots(domain, [*args, *kwargs.values()], leaves=True)
     plain = function is not print or ("file" not in kwargs and _plain_stdout(domain))
@@ -185,7 +185,7 @@ def _warnings_as_usual(domain: CaptureDomain) -> bool:
 # Log records.
 
 
-def _logger_method(function: Any, level: int | None) -> None:
+def _logger_method(function: object, level: int | None) -> None:
     @builtin(function)
     def run(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         first = 1 if level is not None else 2
@@ -237,7 +237,7 @@ def _disturbed(domain: CaptureDomain) -> bool:
 _REPORTING = frozenset({"debug", "info", "warning", "error", "critical", "log", "warn", "print"})
 
 
-def cached_report(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs) -> Value | None:
+def cached_report(domain: CaptureDomain, function: object, args: _Args, kwargs: _Kwargs) -> Value | None:
     """A call of a function with a cache that does nothing but report: the call itself is put off, cache and all.
 
     Returns:

@@ -52,7 +52,7 @@ END = _End()
 def lru_cached(
     maxsize: int | None,
     typed: bool,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     entries: list[tuple[tuple[Any, ...], dict[str, Any], Any]],
     hits: int,
     misses: int,
@@ -60,7 +60,7 @@ def lru_cached(
     """A function with an LRU cache that holds `entries` (arguments, keywords, result; oldest first) after so many hits and misses."""
     results: list[Any] = []
 
-    def remembered(*args: Any, **kwargs: Any) -> Any:
+    def remembered(*args: object, **kwargs: object) -> Any:
         return results.pop()  # or raises, which counts as a miss and leaves nothing behind
 
     below: Any = functools.partial(remembered)
@@ -79,7 +79,7 @@ def lru_cached(
     return made
 
 
-def restore(obj: Any, attributes: dict[str, Any]) -> None:
+def restore(obj: object, attributes: dict[str, Any]) -> None:
     """Give a new object its attributes, past any `__setattr__` and `__getattribute__` of its class."""
     members: dict[str, Any] | None = None
     with contextlib.suppress(AttributeError):
@@ -93,7 +93,7 @@ def restore(obj: Any, attributes: dict[str, Any]) -> None:
             members[name] = value
 
 
-def discard(obj: Any, name: str) -> None:
+def discard(obj: object, name: str) -> None:
     """Delete an attribute that may be there."""
     with contextlib.suppress(AttributeError):
         object.__delattr__(obj, name)
@@ -110,12 +110,12 @@ def discard_local(obj: Any, name: str) -> None:
         _thread._local.__delattr__(obj, name)
 
 
-def new(base: type, cls: type, *args: Any) -> Any:
+def new(base: type, cls: type, *args: object) -> Any:
     """An instance of `cls` made by the `__new__` of its C base."""
     return base.__new__(cls, *args)
 
 
-def grown_set(first: Iterable[Any], rest: Iterable[Any]) -> set[Any]:
+def grown_set(first: Iterable[object], rest: Iterable[object]) -> set[Any]:
     """A set that is given room for some elements at once; the others are added one by one."""
     made = set(dict.fromkeys(first))
     for element in rest:
@@ -134,7 +134,7 @@ def function(
     code: CodeType,
     globals: dict[str, Any],
     names: tuple[str, str],
-    defaults: tuple[Any, ...],
+    defaults: tuple[object, ...],
     closure: tuple[CellType, ...],
 ) -> FunctionType:
     """A function as MAKE_FUNCTION makes it."""
@@ -230,7 +230,7 @@ def drop_entries(error: BaseException, count: int) -> BaseException:
     return error.with_traceback(entry)
 
 
-def sought(error: AttributeError, obj: Any, name: str) -> None:
+def sought(error: AttributeError, obj: object, name: str) -> None:
     """Set `name` and `obj` of an error that leaves a lookup, as the lookup does, unless it has them."""
     if error.name is None and error.obj is None:
         error.name, error.obj = name, obj
@@ -252,7 +252,7 @@ def exhausted(name: str, qualname: str) -> Any:
     return generator
 
 
-def shuffled(generator: random.Random, items: Iterable[Any]) -> list[Any]:
+def shuffled(generator: random.Random, items: Iterable[object]) -> list[Any]:
     """The items in an order that the generator draws."""
     made = list(items)
     generator.shuffle(made)
@@ -272,7 +272,7 @@ def warn(text: str, category: type[Warning], filename: str, lineno: int, globals
     warnings.warn_explicit(text, category, filename, lineno, globals.get("__name__") or "<string>", registry)
 
 
-def resume_enter(manager: Any) -> tuple[Any, Any]:
+def resume_enter(manager: object) -> tuple[Any, Any]:
     """The bound `__exit__` and `__enter__` of what a with statement is about to enter.
 
     Raises:
@@ -284,7 +284,7 @@ def resume_enter(manager: Any) -> tuple[Any, Any]:
     return _bound_special(manager, "__exit__", f"{text} (missed __exit__ method)"), enter
 
 
-def _bound_special(manager: Any, name: str, missing: str) -> Any:
+def _bound_special(manager: object, name: str, missing: str) -> Any:
     cls = type(manager)
     for base in cls.__mro__:
         if name in vars(base):

@@ -34,7 +34,7 @@ _IN_PLACE: dict[Any, Any] = {
 
 
 def set_binary(
-    domain: CaptureDomain, function: Any, left: Value, right: Value, *, source: Any = None, in_place: bool = False
+    domain: CaptureDomain, function: object, left: Value, right: Value, *, source: object = None, in_place: bool = False
 ) -> Value | None:
     """An operator of two sets; with a view of a dict the other side may be any iterable, and the result is a set.
 

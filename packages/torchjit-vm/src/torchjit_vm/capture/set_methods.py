@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from torchjit_vm.capture import collecting, elements, keys, packing, sets, subscripts
 from torchjit_vm.capture.builtin_table import method
@@ -85,7 +85,7 @@ def _common(domain: CaptureDomain, mine: Value, other: Value) -> SetValue:
     return sets.new_set(domain, taken)
 
 
-def _combination(name: str, function: Any) -> None:
+def _combination(name: str, function: object) -> None:
     @method(name, set, frozenset)
     def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         result: Value = args[0]
@@ -141,7 +141,7 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return items[0]
 
 
-def _in_place(name: str, function: Any) -> None:
+def _in_place(name: str, function: object) -> None:
     @method(name, set)
     def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         target = cast(SetValue, args[0])

@@ -54,7 +54,7 @@ def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:
     return list(entries.values()) if layout is None else [entries[key] for key in layout]
 
 
-def is_ordered(keys: Iterable[Any]) -> bool:
+def is_ordered(keys: Iterable[object]) -> bool:
     """Is the order of a set of these keys settled? What is hashed by its identity has none that a program could rely on."""
     return not any(type(key) in (Ref, HashKey, IdKey, WeakKey) for key in keys)
 
@@ -87,7 +87,7 @@ def new_set(domain: CaptureDomain, values: Iterable[Value], cls: type = set) -> 
     return SetValue(made, cls)
 
 
-def set_insert(domain: CaptureDomain, value: SetValue, key: Any, element: Value) -> None:
+def set_insert(domain: CaptureDomain, value: SetValue, key: object, element: Value) -> None:
     """Add an element."""
     found = set_change(domain, value)
     if value.real is not NEW and type(key) is IdKey:
@@ -101,7 +101,7 @@ def set_insert(domain: CaptureDomain, value: SetValue, key: Any, element: Value)
             value.layout = None
 
 
-def set_remove(domain: CaptureDomain, value: SetValue, key: Any) -> None:
+def set_remove(domain: CaptureDomain, value: SetValue, key: object) -> None:
     """Take an element out; its place stays taken for those that come later."""
     if value.layout is None:
         value.layout = layout_of(domain, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.exceptions import from_real
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["compute", "defines", "is_not_implemented", "settled", "special_call"]
 
 
-def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> Value:
+def compute(domain: CaptureDomain, function: Callable[..., object], *args: object) -> Value:
     """Run a pure function on real constants, at capture."""
     try:
         result = function(*args)

@@ -88,7 +88,7 @@ def _twin(domain: CaptureDomain, value: Value) -> Any:
     return _intern(domain, value, _Placeholder())
 
 
-def _intern(domain: CaptureDomain, value: Value, twin: Any) -> Any:
+def _intern(domain: CaptureDomain, value: Value, twin: object) -> Any:
     domain.interned[id(twin)] = value
     domain.stand_in_ids.add(id(twin))
     domain.of(StandIns).kept.append(twin)
