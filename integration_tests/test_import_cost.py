@@ -12,7 +12,7 @@ from typing import Any
 _OURS = ("torchjit", "torchjit_core", "torchjit_frame")
 _LIGHT = {
     "torchjit_aot", "torchjit_aot.ambient", "torchjit_aot.compiler_protocol", "torchjit_aot.passes",
-    "torchjit_aot.run_eagerly", "torchjit_aot.settings",
+    "torchjit_aot.run_eagerly", "torchjit_aot.settings", "torchjit_torch", "torchjit_torch.operators",
     "torchjit_fx", "torchjit_fx.marks", "torchjit_fx.strictness",
 }  # fmt: skip
 """Of AOT autograd and of the tensor domain: what says how, without doing it."""

@@ -113,7 +113,7 @@ def test_keep_ops_stay() -> None:
 
 
 def test_random_operators_are_not_in_the_table() -> None:
-    from torchjit_aot.schemas import is_random, writes_to
+    from torchjit_torch.operators import is_random, writes_to
 
     table = default_decompositions()
     assert len(table) > 100

@@ -14,11 +14,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.lowering.graph import lower_graph
-from torchjit_inductor.lowering.graph_nodes import FROM_PLACES, read_whole
+from torchjit_inductor.lowering.graph_nodes import read_whole
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
 from torchjit_inductor.triton import TritonBackend
+from torchjit_torch.node_meta import FROM_PLACES
 
 aten = torch.ops.aten
 
@@ -89,7 +90,7 @@ def test_the_backward_of_max_pooling_from_places_in_the_window() -> None:
 
     gm = traced(function, [gradient, x, places])
     (node,) = gm.graph.find_nodes(op="call_function", target=aten.max_pool2d_with_indices_backward.default)
-    node.meta[FROM_PLACES] = True
+    FROM_PLACES.put(node, True)
     program = lowered(gm)
     assert not aten_calls(program)
     (kernel,) = [s.kernel for s in program.steps if isinstance(s, KernelStep)]

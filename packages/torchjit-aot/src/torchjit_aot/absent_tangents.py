@@ -17,9 +17,9 @@ from torch import fx
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import tangent_like
 from torchjit_aot.linear import is_zero
-from torchjit_aot.schemas import has_effect, is_view
 from torchjit_aot.simplify import same_kind
 from torchjit_aot.split import BuiltGraph, laid_out
+from torchjit_torch.operators import has_effect, is_view
 
 __all__ = ["Pruned", "prune"]
 

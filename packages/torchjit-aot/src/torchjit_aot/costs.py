@@ -10,8 +10,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from torchjit_aot.schemas import is_random, is_view, writes_to
 from torchjit_aot.symbols import SYMBOLIC_TYPES
+from torchjit_torch.operators import is_random, is_view, writes_to
 
 __all__ = ["bytes_of", "is_alias", "is_fusible", "is_reduction", "is_symbolic", "owner_of", "size_hint"]
 

@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.record import SOURCE_KEYS
-from torchjit_aot.schemas import is_random
+from torchjit_torch.operators import is_random
 
 __all__ = ["draw_from_seeds", "philox"]
 

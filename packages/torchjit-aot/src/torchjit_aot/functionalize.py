@@ -28,8 +28,8 @@ from torchjit_aot.joint import JointGraph, version_moved
 from torchjit_aot.overlap import byte_range, is_dense, overlaps_itself, overlaps_partly
 from torchjit_aot.refusals import FUNCTIONALIZE, SHARED_STORAGE
 from torchjit_aot.scatter import scatter
-from torchjit_aot.schemas import functional_form, is_random, is_view, writes_to
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.operators import functional_form, is_random, is_view, writes_to
 
 __all__ = ["functionalize"]
 

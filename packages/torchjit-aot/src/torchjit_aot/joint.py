@@ -23,8 +23,8 @@ from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE, TRACE_FAILE
 from torchjit_aot.replay import replay
 from torchjit_aot.shared_inputs import Base, fake_views
 from torchjit_aot.symbols import SYMBOLIC_TYPES
-from torchjit_core.quiet import QUIET_FAKES
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.quiet_fakes import QUIET_FAKES
 
 aten = torch.ops.aten
 

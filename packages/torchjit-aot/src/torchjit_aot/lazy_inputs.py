@@ -10,8 +10,8 @@ import torch
 from torch import fx
 
 from torchjit_aot.refusals import METADATA_MUTATION
-from torchjit_aot.schemas import names_metadata_write
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.operators import names_metadata_write
 
 __all__ = ["LazyInputs", "are_lazy", "take_memory"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from torchjit_aot.schemas import is_view, writes_to
+from torchjit_torch.operators import is_view, writes_to
 
 __all__ = ["is_zero"]
 

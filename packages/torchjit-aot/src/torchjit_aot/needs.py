@@ -12,7 +12,7 @@ from torch import fx
 
 from torchjit_aot.costs import is_alias, is_fusible, is_symbolic, owner_of
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.schemas import has_effect
+from torchjit_torch.operators import has_effect
 
 __all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_inputs", "remembered_slots"]
 

@@ -10,12 +10,11 @@ from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from torchjit_aot.joint import JointGraph
+from torchjit_torch.node_meta import FROM_PLACES
 
-__all__ = ["FROM_PLACES", "slim_max_pools"]
+__all__ = ["slim_max_pools"]
 
 aten = torch.ops.aten
-FROM_PLACES = "torchjit_from_places"
-"""Key of a backward's `meta`: its indices are computed from the one int8 tensor of places in windows (row by row) behind them."""
 _BACKWARD = aten.max_pool2d_with_indices_backward.default
 
 
@@ -44,7 +43,7 @@ def slim_max_pools(joint: JointGraph) -> None:
         sh, sw = _pair(stride) if stride else (kh, kw)
         if _pair(dilation) == (1, 1) and kh * kw <= 127 and indices.target is operator.getitem:
             indices = _through_a_byte(indices, int(val.shape[-1]), kw, (sh, sw), (ph, pw))
-            node.meta[FROM_PLACES] = True
+            FROM_PLACES.put(node, True)
         node.args = (grad, empty, kernel, stride, padding, dilation, ceil_mode, indices)
 
 

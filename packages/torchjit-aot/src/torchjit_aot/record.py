@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchjit_aot.kernel_dtypes import with_kernel_dtypes
 from torchjit_aot.refusals import METADATA_MUTATION, RANDOM_IN_BACKWARD, SUBCLASS, TRACE_FAILED
-from torchjit_aot.schemas import is_random, out_of_place, writes_metadata, writes_to
 from torchjit_aot.selective import what_to_do
 from torchjit_aot.symbols import SYMBOLIC_TYPES, SymbolNodes
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.operators import is_random, out_of_place, writes_metadata, writes_to
 
 __all__ = ["SOURCE_KEYS", "Recorder", "ViewStep", "add_placeholder"]
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_reduction, is_symbolic, owner_of
 from torchjit_aot.formulas import Formula
 from torchjit_aot.needs import Needs
-from torchjit_aot.schemas import is_random, writes_to
+from torchjit_torch.operators import is_random, writes_to
 
 __all__ = ["MATERIALIZED", "banned_nodes", "parents_of"]
 

@@ -10,7 +10,8 @@ import torch
 from torch import fx
 
 from torchjit_aot.compiler_protocol import CompiledGraph, Kind
-from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
+from torchjit_core.writing import NEVER, WRITES_FROM
+from torchjit_torch.operators import ONLY_COMPUTE
 
 __all__ = ["run_eagerly"]
 

@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 
 from torchjit_aot.costs import is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.schemas import is_random, writes_to
+from torchjit_torch.operators import is_random, writes_to
 
 __all__ = ["merge_equal", "remove_no_ops", "rename", "returned_storages", "same_kind"]
 

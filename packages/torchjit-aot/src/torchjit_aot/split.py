@@ -17,9 +17,10 @@ from torchjit_aot.joint import JointGraph
 from torchjit_aot.needs import effects_of_backward
 from torchjit_aot.partition import Partition
 from torchjit_aot.record import add_placeholder
-from torchjit_aot.schemas import has_effect
 from torchjit_core.events import emit_lazy
 from torchjit_core.node_notes import lines_of, values_of
+from torchjit_torch.node_meta import RESULTS
+from torchjit_torch.operators import has_effect
 
 __all__ = [
     "BuiltGraph",
@@ -147,7 +148,7 @@ def build_forward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> Bui
     results += [builder.copies[node] for node in saved if node.op != "placeholder"]
     builder.graph.output(tuple(results))
     built = _finish(joint, builder, inputs, name)
-    built.gm.meta["results"] = len(joint.slots)  # what follows them is saved for the backward
+    RESULTS.put(built.gm, len(joint.slots))  # what follows them is saved for the backward
     return built
 
 

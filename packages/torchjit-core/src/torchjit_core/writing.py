@@ -9,25 +9,10 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-__all__ = ["NEVER", "ONLY_COMPUTE", "WRITES_FROM", "nothing_written"]
+__all__ = ["NEVER", "WRITES_FROM", "nothing_written"]
 
 WRITES_FROM: Final = "__torchjit_writes_from__"
 """The global that holds the first line of a generated function that writes to memory that was there before the call."""
-ONLY_COMPUTE: Final = frozenset(
-    {
-        "aten",
-        "prims",
-        "prim",
-        "quantized",
-        "torchvision",
-        "mkldnn",
-        "onednn",
-        "mkl",
-        "torchjit_checks",
-        "torchjit_recurrent",
-    }
-)
-"""Namespaces of operators that do nothing but what their schema says."""
 NEVER: Final = 10**9
 """In its place in functions that write to none."""
 

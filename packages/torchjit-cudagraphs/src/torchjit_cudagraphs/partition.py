@@ -18,6 +18,7 @@ import torch.fx
 from torchjit_core.events import emit
 from torchjit_core.reasons import reason
 from torchjit_cudagraphs.recordable import run_compiled
+from torchjit_torch.operators import aliases_operand, draws, is_mutable
 
 __all__ = ["Chain", "Piece", "Split", "lies_in_input", "line_of", "split", "why_outside"]
 
@@ -188,8 +189,7 @@ def _devices(nodes: Iterable[torch.fx.Node]) -> dict[torch.device, None]:
 
 def _aliases(node: torch.fx.Node) -> bool:
     """May a result share memory with an operand?"""
-    schema = getattr(node.target, "_schema", None)
-    return schema is None or any(r.alias_info is not None for r in schema.returns)
+    return aliases_operand(node.target)
 
 
 def lies_in_input(node: torch.fx.Node) -> bool:
@@ -319,10 +319,9 @@ def _later(groups: list[_Group], needs: Mapping[torch.fx.Node, Set[torch.fx.Node
 
 def _stays(node: torch.fx.Node) -> bool:
     """Is the node's place fixed: by what it writes or draws, by being a part, or because it has parts?"""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or schema.is_mutable or node.is_impure() or _is_part(node) or len(_tensors(node)) != 1:
+    if is_mutable(node.target) or node.is_impure() or _is_part(node) or len(_tensors(node)) != 1:
         return True
-    return torch.Tag.nondeterministic_seeded in node.target.tags  # type: ignore[union-attr]
+    return draws(node.target)
 
 
 def _base(node: torch.fx.Node) -> torch.fx.Node:
@@ -357,8 +356,7 @@ def _views_of(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
 
 
 def _is_view(node: torch.fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    if node.op != "call_function" or schema is None or schema.is_mutable or not _aliases(node):
+    if node.op != "call_function" or is_mutable(node.target) or not _aliases(node):
         return False
     return len(_tensors(node)) == 1 and not isinstance(node.meta.get("val"), (tuple, list)) and lies_in_input(node)
 

@@ -13,7 +13,6 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from torchjit_core.expr import Expr, Symbol
 from torchjit_core.forks import caught_warnings
-from torchjit_core.quiet import QUIET_FAKES
 from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_fx import breaks
 from torchjit_fx.eager_rules.autocast import autocast_on_cpus
@@ -28,6 +27,7 @@ from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
 from torchjit_fx.recurrent import RECURRENT, layer_result
 from torchjit_fx.symbols.numbers import SymbolicNumbers
 from torchjit_fx.versions import Watch
+from torchjit_torch.quiet_fakes import QUIET_FAKES
 
 __all__ = ["MetaCache", "MetaService"]
 

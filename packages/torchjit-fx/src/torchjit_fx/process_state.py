@@ -15,8 +15,8 @@ import torch
 from torch.utils import _python_dispatch as dispatch
 
 from torchjit_core import events
-from torchjit_core.quiet import QUIET_FAKES
 from torchjit_fx.modes import autocast_nesting, read_all_modes, write_modes
+from torchjit_torch.quiet_fakes import QUIET_FAKES
 
 __all__ = ["ProcessState"]
 

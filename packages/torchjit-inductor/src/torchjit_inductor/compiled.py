@@ -19,7 +19,7 @@ from torchjit_core.expr import Symbol
 from torchjit_core.failures import failures_are_raised
 from torchjit_core.handlers import let_through
 from torchjit_core.reasons import Reason, UserError, reason
-from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
+from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention.call import AttentionOperators
 from torchjit_inductor.benchmark_choice import AutotuneCache
@@ -45,6 +45,7 @@ from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_store
 from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
+from torchjit_torch.operators import ONLY_COMPUTE
 
 __all__ = ["CompiledGraph", "Inductor", "show_ranges"]
 

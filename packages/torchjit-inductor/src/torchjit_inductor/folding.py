@@ -17,6 +17,7 @@ import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_inductor.lowering.registry import find_lowering
+from torchjit_torch.operators import is_mutable
 
 __all__ = ["Folded", "fold_constants"]
 
@@ -94,7 +95,7 @@ def _attribute(gm: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
 def _is_function(node: torch.fx.Node) -> bool:
     """Does the node give the same tensors in every call, without any other effect?"""
     op, val = node.target, node.meta.get("val")
-    if not isinstance(op, torch._ops.OpOverload) or op._schema.is_mutable or op.namespace not in ("aten", "prims"):
+    if not isinstance(op, torch._ops.OpOverload) or is_mutable(op) or op.namespace not in ("aten", "prims"):
         return False
     if {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & {
         *op.tags

@@ -15,6 +15,8 @@ from typing import Any, final
 import torch
 import torch.fx
 
+from torchjit_torch.operators import draws, is_mutable
+
 __all__ = ["Frozen", "freeze"]
 
 _aten = torch.ops.aten
@@ -261,11 +263,11 @@ def _bytes(node: torch.fx.Node) -> int:
 def _is_function(node: torch.fx.Node) -> bool:
     """Does the node give the same tensors whenever its operands are the same, without any other effect?"""
     op, val = node.target, node.meta.get("val")
-    if not isinstance(op, torch._ops.OpOverload) or op._schema.is_mutable:
+    if not isinstance(op, torch._ops.OpOverload) or is_mutable(op):
         return False
     if op.namespace not in ("aten", "prims") and op._opname != "_reorder_convolution_weight":
         return False
-    if torch.Tag.nondeterministic_seeded in op.tags or "empty" in op._opname:
+    if draws(op) or "empty" in op._opname:
         return False
     results = val if isinstance(val, (tuple, list)) else (val,)
     return all(isinstance(v, torch.Tensor) and all(type(n) is int for n in v.shape) for v in results)

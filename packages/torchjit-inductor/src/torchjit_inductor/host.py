@@ -12,7 +12,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Operation, Symbol
-from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
+from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.estimates import estimate
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
@@ -20,6 +20,7 @@ from torchjit_inductor.ir.values import PASSES, Value
 from torchjit_inductor.lowering.tensors import contiguous_strides
 from torchjit_inductor.memory import MemoryEvent, plan_reuse
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, TensorRef
+from torchjit_torch.operators import ONLY_COMPUTE
 
 __all__ = ["HostProgram", "Ranged", "show_kernels", "write_host_program"]
 

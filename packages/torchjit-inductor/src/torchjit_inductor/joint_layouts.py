@@ -30,6 +30,7 @@ from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.layouts import channels_last_strides, scatters_channels
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.memory_readers import observed
+from torchjit_torch.node_meta import BACKWARD
 
 __all__ = ["CHANNELS_LAST", "SAME_PLACE", "ZERO_PADDED", "LayoutPlan"]
 
@@ -277,7 +278,7 @@ def _turned(val: torch.Tensor) -> torch.Tensor:
 def _padded_products(graph: torch.fx.Graph, promised: Set[torch.fx.Node], seen: Set[torch.fx.Node]) -> None:
     """Extend the matrices of large products by zeros to whole rows, and cut the result."""
     padded: dict[tuple[torch.fx.Node, int, int], torch.fx.Node] = {}
-    trains = any(node.meta.get("backward") for node in graph.nodes)
+    trains = any(BACKWARD.of(node) for node in graph.nodes)
     products = [n for n in graph.nodes if n.target in _PRODUCTS and not n.kwargs and _large(n) and n not in seen]
     for node in products:
         padding = _padding_of(node)
@@ -468,6 +469,6 @@ def _extended(
         with graph.inserting_after(operand) if operand.op == "call_function" else graph.inserting_before(before):
             padded[key] = _made(graph, before, aten.constant_pad_nd.default, args, _like(val, (rows, columns), strides))
         padded[key].meta[ZERO_PADDED] = True
-        if "backward" not in operand.meta:
-            padded[key].meta.pop("backward", None)
+        if not BACKWARD.marks(operand):
+            BACKWARD.drop(padded[key])
     return padded[key]

@@ -12,7 +12,9 @@ import operator
 import torch
 import torch.fx
 
-__all__ = ["observed", "reads_memory", "storage_owner", "writes_operands"]
+from torchjit_torch.operators import draws
+
+__all__ = ["observed", "reads_memory", "storage_owner"]
 
 _aten = torch.ops.aten
 _OF_ATEN = frozenset(
@@ -38,12 +40,7 @@ def reads_memory(target: object) -> bool:
         return False
     if target in _OF_ATEN or target.namespace not in _ONLY_ELEMENTS:
         return True
-    return torch.Tag.nondeterministic_seeded in target.tags and "attention" not in target._schema.name
-
-
-def writes_operands(target: object) -> bool:
-    """Does it write to an operand, which must then be the very tensor?"""
-    return bool(getattr(getattr(target, "_schema", None), "is_mutable", True))
+    return draws(target) and "attention" not in target._schema.name
 
 
 def observed(graph: torch.fx.Graph) -> set[torch.fx.Node]:

@@ -38,7 +38,7 @@ _LEFT_TO_PYTHON = (
     "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._functorch.eager_transforms",
     "torch._functorch.vmap", "torch._higher_order_ops",
     "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor",
-    "torchjit_cudagraphs", "torchjit_report", "tqdm",
+    "torchjit_cudagraphs", "torchjit_report", "torchjit_torch", "tqdm",
 )  # fmt: skip
 
 
@@ -173,7 +173,7 @@ _OURS = (
         _folder, (torch, torchjit_core.paths, torchjit_vm, torchjit_frame, torchjit_guards, torchjit_fx, torchjit_aot)
     ),
     *map(
-        _folder_of, ("torchjit_inductor", "torchjit_cudagraphs", "torchjit_report")
+        _folder_of, ("torchjit_inductor", "torchjit_cudagraphs", "torchjit_report", "torchjit_torch")
     ),  # not needed for an import of torchjit
     *map(_folder, (control, contextlib)),
     str(typing_extensions.__file__),  # the wrapper of what torch deprecates; a part of Python from 3.13 on

@@ -22,6 +22,7 @@ from torchjit.options import Options
 from torchjit_core.events import emit
 from torchjit_frame import eager
 from torchjit_inductor.lowering.registry import LOWERINGS
+from torchjit_torch.node_meta import RESULTS
 
 __all__ = ["aot_eager_backend", "inductor_backend"]
 
@@ -29,7 +30,8 @@ __all__ = ["aot_eager_backend", "inductor_backend"]
 def _internal(gm: torch.fx.GraphModule, kind: str) -> frozenset[int]:
     """The outputs that users do not get to see: what is saved for the backward, and gradients on their way."""
     count = len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
-    return frozenset(range(0 if kind == "backward" else gm.meta.get("results", count), count))
+    shown = RESULTS.of(gm)
+    return frozenset(range(0 if kind == "backward" else count if shown is None else shown, count))
 
 
 def _stay(gm: torch.fx.GraphModule) -> frozenset[int]:

@@ -29,6 +29,7 @@ from torchjit_inductor.lowering.tensors import (
     contiguous_strides,
 )
 from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
+from torchjit_torch.operators import aliases_operand
 
 __all__ = ["Builder", "Output", "ReductionBody"]
 
@@ -497,10 +498,7 @@ _VIEWS_UNSAID = frozenset(
 
 
 def _may_alias(op: object) -> bool:
-    schema = getattr(op, "_schema", None)
-    if schema is None or any(r.alias_info is not None for r in schema.returns):
-        return True
-    if getattr(op, "overloadpacket", op) in _VIEWS_UNSAID:
+    if aliases_operand(op) or getattr(op, "overloadpacket", op) in _VIEWS_UNSAID:
         return True
     # A collective reads its operand until somebody waits for its result, and waiting gives the same memory back: its schema
     # tells neither. So the operand's memory is not given to anything else while the result lives.

@@ -66,8 +66,9 @@ from torchjit_inductor.lowering.registry import Lowering, find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Point, Strided, TensorMeta, contiguous_strides
-from torchjit_inductor.memory_readers import reads_memory, writes_operands
+from torchjit_inductor.memory_readers import reads_memory
 from torchjit_inductor.steps import ExternStep, HostNumber, Program, Step, TensorRef
+from torchjit_torch.operators import is_mutable
 
 __all__ = ["lower_graph"]
 
@@ -334,7 +335,7 @@ class _GraphLowering:
         args, kwargs = as_positional(node.target, self._argument(node.args), self._argument(node.kwargs))
         if node.target is torch.ops.aten.as_strided.default:
             args = from_storage(self.builder, node, args, self.env)
-        elif reads_memory(node.target) and not writes_operands(node.target):
+        elif reads_memory(node.target) and not is_mutable(node.target):
             args = (*as_traced(self.builder, node.args, args, self.sizes.meta), *args[len(node.args) :])
         return args, kwargs
 

@@ -18,6 +18,7 @@ from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Strided, TensorMeta
 from torchjit_inductor.steps import HostNumber, KernelStep, Step
+from torchjit_torch.node_meta import FROM_PLACES
 
 __all__ = [
     "all_channels_last",
@@ -38,8 +39,6 @@ __all__ = [
 ]
 
 _aten = torch.ops.aten
-FROM_PLACES = "torchjit_from_places"
-"""Key of `meta` that `torchjit_aot.pooling` writes."""
 _PARTIAL_WRITES = frozenset(
     [
         _aten.index_put.default, _aten._unsafe_index_put.default, _aten.index_add.default, _aten.index_copy.default, _aten.scatter.src,
@@ -237,7 +236,7 @@ def as_positional(op: object, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[
 
 def places_behind(node: torch.fx.Node) -> torch.fx.Node | None:
     """The int8 tensor of places that the indices of a max pool's backward are computed from, where its `meta` says so."""
-    if not node.meta.get(FROM_PLACES):
+    if not FROM_PLACES.of(node):
         return None
     stack, seen, found = [node.args[7]], set(), []
     while stack:

@@ -22,6 +22,7 @@ from torchjit_core.expr import Symbol
 from torchjit_inductor.estimates import estimate
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef, memory_of
+from torchjit_torch.operators import draws, is_mutable
 
 __all__ = ["fuse_delayed"]
 
@@ -198,10 +199,7 @@ def _may_wait(step: Step) -> bool:
         or not isinstance(step.op, torch._ops.OpOverload)
     ):
         return False
-    tags = step.op.tags
-    return (
-        step.op.namespace == "aten" and torch.Tag.nondeterministic_seeded not in tags and not step.op._schema.is_mutable
-    )
+    return step.op.namespace == "aten" and not draws(step.op) and not is_mutable(step.op)
 
 
 def _bytes(buffer: Buffer, hints: Mapping[Symbol, int]) -> int:

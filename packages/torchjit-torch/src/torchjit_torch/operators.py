@@ -1,4 +1,4 @@
-"""What an operator's schema says: which arguments it writes to, whether it is random, its functional form."""
+"""What an operator's schema says: which arguments it writes to, whether results share memory, whether it is random, its functional form."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 __all__ = [
+    "ONLY_COMPUTE",
     "Argument",
+    "aliases_operand",
+    "draws",
     "functional_form",
     "has_effect",
+    "is_mutable",
     "is_random",
     "is_view",
     "names_metadata_write",
@@ -19,6 +23,21 @@ __all__ = [
     "writes_to",
 ]
 
+ONLY_COMPUTE = frozenset(
+    {
+        "aten",
+        "prims",
+        "prim",
+        "quantized",
+        "torchvision",
+        "mkldnn",
+        "onednn",
+        "mkl",
+        "torchjit_checks",
+        "torchjit_recurrent",
+    }
+)
+"""Namespaces of operators that do nothing but what their schema says."""
 Argument = int | str
 """An argument by position, or by keyword when it is keyword-only."""
 
@@ -33,6 +52,22 @@ def writes_to(func: object) -> tuple[Argument, ...]:
         if argument.alias_info is not None and argument.alias_info.is_write:
             found.append(argument.name if argument.kwarg_only else position)
     return tuple(found)
+
+
+def is_mutable(func: object) -> bool:
+    """May it write to an operand? Who knows, of what has no schema."""
+    return bool(getattr(getattr(func, "_schema", None), "is_mutable", True))
+
+
+def aliases_operand(func: object) -> bool:
+    """May a result be an operand, or a view of one? Who knows, of what has no schema."""
+    schema = getattr(func, "_schema", None)
+    return schema is None or any(r.alias_info is not None for r in schema.returns)
+
+
+def draws(func: object) -> bool:
+    """Does torch say of it that it draws random numbers? Not of all that do, and of some that do not: see `is_random`."""
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
 @functools.cache
@@ -68,7 +103,7 @@ def is_random(func: object) -> bool:
         return False
     if func._schema.name.endswith("_attention_backward"):
         return False  # tagged as random, but they take the seed that the forward drew
-    return torch.Tag.nondeterministic_seeded in func.tags or func._schema.name in _UNMARKED_RANDOM
+    return draws(func) or func._schema.name in _UNMARKED_RANDOM
 
 
 _WITHOUT_EFFECTS = ("aten", "prims", "torchvision", "torchjit_recurrent")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from torchjit_core.quiet import QUIET_FAKES
+from torchjit_torch.quiet_fakes import QUIET_FAKES
 
 
 class _Seen(logging.Handler):

@@ -1,0 +1,88 @@
+"""Facts of operators, and keys of metadata."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.fx
+
+from torchjit_torch import node_meta
+from torchjit_torch.node_meta import BACKWARD, RESULTS, Key
+from torchjit_torch.operators import (
+    ONLY_COMPUTE,
+    aliases_operand,
+    draws,
+    functional_form,
+    has_effect,
+    is_mutable,
+    is_random,
+    is_view,
+    out_of_place,
+    writes_metadata,
+    writes_to,
+)
+
+aten = torch.ops.aten
+
+
+def _every_overload() -> list[torch._ops.OpOverload]:
+    packets = (getattr(aten, name) for name in dir(aten))
+    return [getattr(p, o) for p in packets if isinstance(p, torch._ops.OpOverloadPacket) for o in p.overloads()]  # type: ignore[no-untyped-call]
+
+
+def test_what_operators_write() -> None:
+    assert writes_to(aten.add_.Tensor) == (0,) and writes_to(aten.add.out) == ("out",)
+    assert writes_to(aten.add.Tensor) == () and writes_to(len) == ()
+    assert functional_form(aten.add_.Tensor) is functional_form(aten.add.out) is aten.add.Tensor
+    assert out_of_place(aten.t_.default) is aten.t.default and writes_metadata(aten.t_.default)
+    assert is_mutable(len) and aliases_operand(len), "nobody knows"
+
+
+def test_what_results_share() -> None:
+    assert is_view(aten.transpose.int) and aliases_operand(aten.transpose.int)
+    assert not is_view(aten.add_.Tensor) and aliases_operand(aten.add_.Tensor), "the operand itself"
+    assert not is_view(aten.lift_fresh.default) and not aliases_operand(aten.mul.Tensor)
+
+
+def test_what_is_random() -> None:
+    assert is_random(aten.bernoulli.default) and draws(aten.bernoulli.default) and has_effect(aten.bernoulli.default)
+    assert is_random(aten.native_dropout.default) and not is_random(aten.mul.Tensor) and not draws(len)
+
+
+def test_facts_of_all_operators_agree() -> None:
+    """What writes is mutable; a view shares memory and writes nothing; what computes only has no effect but what its schema says."""
+    for op in _every_overload():
+        assert bool(writes_to(op)) == is_mutable(op), op
+        assert not is_view(op) or (aliases_operand(op) and not writes_to(op)), op
+        assert op.namespace in ONLY_COMPUTE
+
+
+def test_keys_hold_what_is_put() -> None:
+    graph = torch.fx.Graph()
+    node = graph.placeholder("x")
+    assert BACKWARD.of(node) is None and not BACKWARD.marks(node)
+    BACKWARD.put(node, False)
+    assert BACKWARD.of(node) is False and BACKWARD.marks(node) and node.meta["backward"] is False
+    BACKWARD.drop(node)
+    BACKWARD.drop(node)
+    assert not BACKWARD.marks(node)
+    module = torch.fx.GraphModule({}, graph)
+    RESULTS.put(module, 3)
+    assert RESULTS.of(module) == 3
+
+
+def test_each_key_has_a_name_of_its_own() -> None:
+    keys = [held for held in vars(node_meta).values() if isinstance(held, Key)]
+    assert len({key.name for key in keys}) == len(keys) == len([n for n in node_meta.__all__ if n.isupper()])
+    with pytest.raises(AttributeError):
+        keys[0].name = "other"  # type: ignore[misc]
+
+
+def test_an_import_loads_torch_alone() -> None:
+    code = "import sys, torch; had = set(sys.modules); import torchjit_torch.operators; print(sorted(m for m in set(sys.modules) - had if 'torchjit_torch' not in m))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
