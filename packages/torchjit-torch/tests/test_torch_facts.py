@@ -63,6 +63,7 @@ def test_facts_of_all_operators_agree() -> None:
 def test_keys_hold_what_is_put() -> None:
     graph = torch.fx.Graph()
     node = graph.placeholder("x")
+    graph.output(node)
     assert BACKWARD.of(node) is None and not BACKWARD.marks(node)
     BACKWARD.put(node, False)
     assert BACKWARD.of(node) is False and BACKWARD.marks(node) and node.meta["backward"] is False
