@@ -27,6 +27,8 @@ __all__ = [
     "scans_itself",
 ]
 
+_OVER_INNER = PASSES | IN_ORDER
+
 
 @final
 @attrs.frozen
@@ -241,7 +243,7 @@ class LoopKernel:
         for value in self.values:
             if value.op in PASSES:
                 check(value.args[0].level == value.level - 1, self.name, "levels are out of step")
-            if value.op in PASSES | IN_ORDER:
+            if value.op in _OVER_INNER:
                 check(bool(self.inner), self.name, f"a {value.op} without inner loops")
             if value.op == "sort":
                 check(len(self.inner) == 1, self.name, "the row of a sort is not one loop")
