@@ -16,7 +16,7 @@ Lowering: TypeAlias = Callable[..., Any]
 sizes as `Expr` or int. Raises `NotLowered` to leave this call to aten.
 """
 
-LOWERINGS: dict[object, Lowering] = {}
+LOWERINGS: dict[Any, Lowering] = {}
 _F = TypeVar("_F", bound=Lowering)
 
 
