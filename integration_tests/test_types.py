@@ -29,15 +29,6 @@ def test_mypy_sees_signatures() -> None:
     assert found == wanted, run.stdout
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed")
-def test_pyright_sees_signatures() -> None:
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(PROGRAM)]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=PROGRAM.parents[1], check=False)
-    found = {int(n) for n in re.findall(r"typed_program.py:(\d+):\d+ - error", run.stdout)}
-    wanted = {n for n, line in enumerate(PROGRAM.read_text().splitlines(), 1) if line.endswith("# wrong")}
-    assert found == wanted, run.stdout + run.stderr
-
-
 @torchjit.compile(backend="eager")
 def scaled(x: torch.Tensor, by: float = 2.0, *, shift: float = 1.0) -> torch.Tensor:
     """Scale and shift."""
