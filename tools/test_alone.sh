@@ -11,9 +11,10 @@ for package in packages/* tools/torchjit-testing; do
 done
 [ "${1:-}" != --few-parameters ] || { export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --few-parameters"; shift; }
 packages=("$@")
-[ ${#packages[@]} -gt 0 ] || packages=(core torch vm frame guards fx aot inductor cudagraphs report)
+[ ${#packages[@]} -gt 0 ] || packages=(core torch vm frame guards fx aot inductor cudagraphs report torchjit)
 for name in "${packages[@]}"; do
   package="torchjit-$name"
+  [ "$name" != torchjit ] || package=torchjit # the one that composes the others
   echo "-- $package"
   uv run -q --isolated --exact --no-editable --no-default-groups "${built[@]}" --package "$package" --group test \
     pytest -q -p no:cacheprovider "packages/$package"

@@ -23,8 +23,9 @@ from torchjit.entries import CompiledEntry, entries_of
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.rerun import GraphRaised
 from torchjit.sharing import Family, all_compilations, register, tell_hits
-from torchjit.site import Site, Specialization
+from torchjit.site import Site
 from torchjit.size_sources import marks_by_source
+from torchjit.specialization import Specialization
 from torchjit.stance import forced_backend, on_change
 from torchjit.user_warnings import warn_user
 from torchjit_core.failures import FailurePolicy

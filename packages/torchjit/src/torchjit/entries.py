@@ -19,7 +19,8 @@ from torchjit_core.reasons import GraphBreak
 
 if TYPE_CHECKING:
     from torchjit.compilation import Compilation
-    from torchjit.site import Site, Specialization
+    from torchjit.site import Site
+    from torchjit.specialization import Specialization
 
 __all__ = ["CompiledEntry", "entries_of", "tell_bytecode"]
 

@@ -17,7 +17,8 @@ from torchjit.exc import UserTypeError, told, wrong_type
 from torchjit.obstacles import Obstacle, by_line
 from torchjit.recompiles import Recompile
 from torchjit.region_tree import RegionNode, tree_of
-from torchjit.site import Site, Specialization
+from torchjit.site import Site
+from torchjit.specialization import Specialization
 from torchjit_core.location import CodeLocation
 from torchjit_core.node_notes import values_of
 from torchjit_core.showing import shortened

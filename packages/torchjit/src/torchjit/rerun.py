@@ -20,7 +20,8 @@ from torchjit_core.reasons import TorchjitError, reason
 from torchjit_core.writing import WRITES_FROM, nothing_written
 
 if TYPE_CHECKING:
-    from torchjit.site import Site, Specialization
+    from torchjit.site import Site
+    from torchjit.specialization import Specialization
 
 __all__ = ["MOST_CAUGHT", "GraphRaised", "OnRaise", "is_of_our_code"]
 

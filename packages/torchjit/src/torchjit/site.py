@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
 import linecache
 import time
@@ -16,8 +15,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
-from torch.autograd import forward_ad
-from torch.utils._device import DeviceContext
 
 import torchjit_aot
 import torchjit_fx
@@ -25,34 +22,33 @@ import torchjit_guards
 import torchjit_vm
 from torchjit import entries, exc, guard_costs, inlining
 from torchjit.backends import aot_eager, call_backend, is_ours
-from torchjit.call_chain import CallSite, chain_of
+from torchjit.call_chain import CallSite
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.cures import cures
 from torchjit.interrupts import CompilationScope, is_programs
 from torchjit.other_compiler import hidden_from_torch_compile
+from torchjit.plain_calls import holds_proxies, holds_tensors, must_run_eagerly, note_numbers
 from torchjit.recompiles import Recompile, ranked, recompile_of
 from torchjit.rerun import MOST_CAUGHT, OnRaise
+from torchjit.site_events import described_call, symbol_fields, tell_capture
+from torchjit.specialization import Specialization
 from torchjit.stance import WOULD_COMPILE, current_stance, forced_backend
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
-from torchjit_core.expr import Symbol
 from torchjit_core.failures import cause_of, has_no_memory, using_policy
-from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, UserError, reason
-from torchjit_core.showing import shortened, shown
+from torchjit_core.showing import shortened
 from torchjit_core.turns import turn
 from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import torch_support
 
 if TYPE_CHECKING:
     from torchjit.compilation import Compilation
-    from torchjit.guard_costs import GuardCosts
 
-__all__ = ["Site", "Specialization"]
+__all__ = ["Site"]
 
 RECOMPILE_LIMIT = reason(
     "TJ-API-020",
@@ -83,56 +79,6 @@ POSTPONE_LIMIT = 4  # calls that a region may turn down as "not yet"
 MOST_OUT_OF_MEMORY = 4  # compilations of a region that end for want of memory or stack, until it stays eager
 
 _site_numbers = itertools.count()
-
-
-@final
-@attrs.define(eq=False)
-class Specialization:
-    """What is known about one entry of a site, for `stats`, `explain` and the report.
-
-    Attributes:
-        compile_id: such as `0/1`: site and specialisation.
-        cause: "first call", or the guard that missed.
-        guards: what it relies on.
-        graphs: the captured graphs (one, or none).
-        breaks: how the region ended, if not by returning.
-        source: the emitted code.
-        seconds: wall time of capture and compilation.
-        recompile: the guard that missed, as data; None for the first call.
-        settings: of the process, at that time.
-        lender: whose continuations it goes on in, if another compilation has made it.
-        forced: the backend that the stance forced, if it did.
-        used_up: it was for one call.
-        continuations: keys of the regions that it goes on with.
-        notes: phases and kernels of its compilation, as events.
-        costs: of its guards, if they were measured.
-        location: for a module, the first line of its `forward`.
-        filename, lineno: where the code starts; of a module, its `forward`.
-        ranges: of the profiler, by `record_function` in the region.
-    """
-
-    compile_id: str
-    cause: str
-    recompile: Recompile | None = None
-    guards: tuple[Guard, ...] = ()
-    graphs: list[torch.fx.GraphModule] = attrs.field(factory=list)
-    breaks: tuple[Any, ...] = ()
-    source: str = ""
-    seconds: float = 0.0
-    settings: object = attrs.field(factory=config.snapshot)
-    lender: Compilation | None = None
-    forced: Any = None
-    used_up: bool = False
-    continuations: tuple[tuple[Any, ...], ...] = ()
-    notes: events.Notes = attrs.field(init=False)
-    costs: GuardCosts | None = None
-    location: CodeLocation | None = None
-    filename: str = ""
-    lineno: int = 0
-    ranges: tuple[str, ...] = ()
-
-    def __attrs_post_init__(self) -> None:
-        self.notes = events.Notes(self.compile_id)
 
 
 @final
@@ -220,11 +166,11 @@ class Site:
         owner = self._owner()  # held until the end of this call
         if owner is not None and owner.measures_guards and (known := self._measured(slots)) is not None:
             return known
-        if owner is None or self.given_up is not None or config.is_off() or _must_run_eagerly():
+        if owner is None or self.given_up is not None or config.is_off() or must_run_eagerly():
             return None
-        if any(map(_holds_proxies, slots)):
+        if any(map(holds_proxies, slots)):
             return None
-        if self.only_with_tensors and not any(map(_holds_tensors, slots)):
+        if self.only_with_tensors and not any(map(holds_tensors, slots)):
             door.sealed = True
             return None
         self.first_by_aot_eager = False
@@ -375,7 +321,7 @@ class Site:
         made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend())
         if self.region.code is _MODULE_CALL:
             made.location = _start_of(getattr(type(slots[0]), "forward", None))
-        code = self._code_of(slots)
+        code = self.code_of(slots)
         made.filename, made.lineno = code.co_filename, code.co_firstlineno
         self._unfinished = made
         self.specializations.append(made)
@@ -385,7 +331,7 @@ class Site:
         ok = False
         policy = using_policy(self.owner.failure_policy())
         with events.using_compile_id(made.compile_id), policy, events.activity("capture"):
-            events.emit_lazy("compile_start", lambda: self._describe(cause, slots))
+            events.emit_lazy("compile_start", lambda: described_call(self, cause, slots))
             try:
                 with collector_paused() as collects:
                     entry = self._capture(slots, made, collects)
@@ -456,10 +402,10 @@ class Site:
             counters["graph_break"][record.reason.headline] += 1
         made.guards = (*ambient, *captured.guards, *sizes.guards())
         sizes.seal()  # what a lazily compiled backward decides later could not be checked any more
-        self._report(made, captured.gather)
+        tell_capture(self, made, captured.gather)
         entries.tell_bytecode(self, made, captured.target)
         if events.listening() and (symbols := sizes.sources()):
-            events.emit("symbols", symbols=[_symbol_fields(s, path, slots) for s, path in symbols.items()])
+            events.emit("symbols", symbols=[symbol_fields(s, path, slots) for s, path in symbols.items()])
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         if owner.measures_guards:
             made.costs = guard_costs.measure(program, made.guards, slots)
@@ -529,53 +475,13 @@ class Site:
         )
         return shortened(str(miss.text)), recompile
 
-    def _code_of(self, slots: tuple[Any, ...]) -> types.CodeType:
+    def code_of(self, slots: tuple[Any, ...]) -> types.CodeType:
         """The code that people know: of a module, its `forward`."""
         code = self.region.code
         if code is _MODULE_CALL:
             found = getattr(getattr(type(slots[0]), "forward", None), "__code__", code)
             return found if isinstance(found, types.CodeType) else code
         return code
-
-    def _describe(self, cause: str, slots: tuple[Any, ...]) -> dict[str, Any]:
-        code = self._code_of(slots)
-        try:
-            source = "".join(inspect.getsourcelines(code)[0])
-        except (OSError, TypeError):
-            source = ""
-        return {
-            "function": self.name,
-            "filename": code.co_filename,
-            "lineno": code.co_firstlineno,
-            "source": source,
-            "cause": cause,
-            "device": ", ".join(_devices(slots)),
-            "follows": [{"filename": at.filename, "lineno": at.lineno} for at in self.follows],
-            **self.owner.told,
-        }
-
-    def _report(self, made: Specialization, gather: Sequence[object]) -> None:
-        if not events.listening():
-            return
-        for record in made.breaks:
-            where = record.location
-            events.emit(
-                "graph_break",
-                reason=record.reason.id,
-                headline=record.reason.headline,
-                detail=shortened(record.detail),
-                explanation=record.reason.explanation,
-                hints=list(cures(record.reason, record.detail)),
-                filename=where.filename if where else None,
-                lineno=where.lineno if where else None,
-                line=where.line() if where else "",
-                function=where.function if where else self.name,
-                stack=[{"filename": at.filename, "lineno": at.lineno, "function": at.function} for at in record.stack],
-                calls=[call.as_fields() for call in chain_of(record, self.callers)],
-            )
-        if not made.source:
-            events.emit("emitted", source=_call_of_graph(gather))
-        events.emit("guards", guards=[_guard_fields(g) for g in made.guards])
 
     # ------------------------------------------------------------------ giving up
     def _forget_unfinished(self) -> None:
@@ -693,23 +599,6 @@ def _for_one_call(entry: Entry) -> Entry:
     return made
 
 
-def _devices(slots: Sequence[Any]) -> list[str]:
-    """Of the tensors that a call brings, and of the first parameter of each module."""
-    found: dict[str, None] = {}
-    for value in slots:
-        for item in value if type(value) in (tuple, list) else (value,):
-            if issubclass(type(item), torch.nn.Module):
-                item = next(iter(torch.nn.Module.parameters(item)), None) if "_parameters" in item.__dict__ else None
-            if issubclass(type(item), torch.Tensor):
-                found[str(item.device)] = None
-    return list(found)
-
-
-def _call_of_graph(gather: Sequence[object]) -> str:
-    """For people: what runs where the graph alone takes the place of the function."""
-    return f"# Nothing is left of the function but its graph.\nreturn graph({', '.join(map(str, gather))})"
-
-
 def _unsupported(why: GraphBreak) -> exc.Unsupported:
     """A break as the error that it is where the program allows none."""
     made = exc.Unsupported(why.reason, why.detail, why.location)
@@ -727,53 +616,18 @@ def _line_at(code: types.CodeType, offset: int) -> int:
     return found
 
 
-def _is_users(where: CodeLocation) -> bool:
-    return not where.filename.startswith(str(Path(torch.__file__).parent))
-
-
 def _start_of(forward: Any) -> CodeLocation | None:
     code = getattr(forward, "__code__", None)
     return None if code is None else CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
 
 
-def _holds_tensors(value: Any) -> bool:
-    return _holds(value, torch.Tensor | torch.nn.Module)
-
-
-def _holds_proxies(value: Any) -> bool:
-    """What another tracer follows: operations on it are to reach that tracer one by one."""
-    return _holds(value, torch.fx.Proxy)
-
-
-def _holds(value: Any, classes: Any, depth: int = 2) -> bool:
-    """An instance of these classes, or a container with one near its top."""
-    if issubclass(type(value), classes):  # which asks no `__getattribute__`
-        return True
-    if depth and type(value) in (tuple, list):
-        return any(_holds(v, classes, depth - 1) for v in value)
-    return bool(depth) and type(value) is dict and any(_holds(v, classes, depth - 1) for v in value.values())
+def _is_users(where: CodeLocation) -> bool:
+    return not where.filename.startswith(str(Path(torch.__file__).parent))
 
 
 def accumulated_limit() -> int:
     """Specialisations of all regions of one code object."""
     return config.snapshot().accumulated_recompile_limit
-
-
-def note_numbers(history: torchjit_guards.SizeHistory, slots: Sequence[Any], region: torchjit_vm.Region) -> None:
-    """Remember the sizes and numbers of a call that was not captured, so that what the next one changes is symbolic."""
-    history.begin()
-    for value, path in zip(slots, region.slot_paths, strict=True):
-        if type(value) in (int, float):
-            history.observe(path, value)
-        elif issubclass(type(value), torch.Tensor) and value.layout is torch.strided:
-            for dim, size in enumerate(value.shape):
-                if type(size) is int:
-                    history.observe(path.size(dim), size)
-        elif type(value) is tuple:  # *args
-            for j, item in enumerate(value):
-                if issubclass(type(item), torch.Tensor) and item.layout is torch.strided:
-                    for dim, size in enumerate(item.shape):
-                        history.observe(path.item(j).size(dim), size)
 
 
 def _drop_generated_lines(graph_class: type[torch.fx.GraphModule]) -> None:
@@ -782,44 +636,3 @@ def _drop_generated_lines(graph_class: type[torch.fx.GraphModule]) -> None:
     if code is not None and code.co_filename.startswith("<eval_with_key>"):
         linecache.cache.pop(code.co_filename, None)
         torch.fx.graph_module._loader.eval_cache.pop(code.co_filename, None)
-
-
-_is_fx_tracing: Callable[[], bool] = torch.fx._symbolic_trace.is_fx_symbolic_tracing
-
-
-def _must_run_eagerly() -> bool:
-    """Something else in this thread wants to see plain operations: another tracer, or a mode of the program.
-
-    The ambient guards of torchjit_guards are about the same states, so that a hit asks too; a tracer of torch.fx alone
-    is asked about here only: it gives proxies, which no guard on tensors lets pass.
-    """
-    return bool(
-        any(
-            type(torch._C._get_function_stack_at(i)) is not DeviceContext  # which only adds arguments
-            for i in range(torch._C._len_torch_function_stack())
-        )
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or _is_fx_tracing()
-        or forward_ad._current_level >= 0  # graphs have no tangents; guards see to it that none runs here
-    )
-
-
-def _symbol_fields(symbol: Symbol, path: AccessPath, slots: tuple[Any, ...]) -> dict[str, Any]:
-    try:
-        value = shown(path.resolve(slots))
-    except Exception:  # what emitted code makes is not there yet
-        value = "?"
-    bounds = symbol.bounds
-    low, high = ("" if b is None else str(b) for b in (bounds.lower, bounds.upper))
-    return {"name": symbol.name, "path": shortened(str(path)), "value": value, "range": f"{low}..{high}"}
-
-
-def _guard_fields(guard: Guard) -> dict[str, Any]:
-    where = getattr(guard, "location", None)
-    return {
-        "text": shortened(str(guard)),
-        "filename": where.filename if where else None,
-        "lineno": where.lineno if where else None,
-    }

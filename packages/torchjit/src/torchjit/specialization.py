@@ -1,0 +1,70 @@
+"""What is known about one entry of a site."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+import torch
+
+from torchjit.config import config
+from torchjit.recompiles import Recompile
+from torchjit_core import events
+from torchjit_core.guards import Guard
+from torchjit_core.location import CodeLocation
+
+if TYPE_CHECKING:
+    from torchjit.compilation import Compilation
+    from torchjit.guard_costs import GuardCosts
+
+__all__ = ["Specialization"]
+
+
+@final
+@attrs.define(eq=False)
+class Specialization:
+    """What is known about one entry of a site, for `stats`, `explain` and the report.
+
+    Attributes:
+        compile_id: such as `0/1`: site and specialisation.
+        cause: "first call", or the guard that missed.
+        guards: what it relies on.
+        graphs: the captured graphs (one, or none).
+        breaks: how the region ended, if not by returning.
+        source: the emitted code.
+        seconds: wall time of capture and compilation.
+        recompile: the guard that missed, as data; None for the first call.
+        settings: of the process, at that time.
+        lender: whose continuations it goes on in, if another compilation has made it.
+        forced: the backend that the stance forced, if it did.
+        used_up: it was for one call.
+        continuations: keys of the regions that it goes on with.
+        notes: phases and kernels of its compilation, as events.
+        costs: of its guards, if they were measured.
+        location: for a module, the first line of its `forward`.
+        filename, lineno: where the code starts; of a module, its `forward`.
+        ranges: of the profiler, by `record_function` in the region.
+    """
+
+    compile_id: str
+    cause: str
+    recompile: Recompile | None = None
+    guards: tuple[Guard, ...] = ()
+    graphs: list[torch.fx.GraphModule] = attrs.field(factory=list)
+    breaks: tuple[Any, ...] = ()
+    source: str = ""
+    seconds: float = 0.0
+    settings: object = attrs.field(factory=config.snapshot)
+    lender: Compilation | None = None
+    forced: Any = None
+    used_up: bool = False
+    continuations: tuple[tuple[Any, ...], ...] = ()
+    notes: events.Notes = attrs.field(init=False)
+    costs: GuardCosts | None = None
+    location: CodeLocation | None = None
+    filename: str = ""
+    lineno: int = 0
+    ranges: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        self.notes = events.Notes(self.compile_id)
