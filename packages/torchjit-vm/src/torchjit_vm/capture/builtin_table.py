@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from torchjit_vm.capture.arity import fits
 from torchjit_vm.capture.atoms import base_of
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.frame import Frame
 
-__all__ = ["BUILTINS", "METHODS", "Builtin", "builtin", "method"]
+__all__ = ["BUILTINS", "METHODS", "Builtin", "builtin", "method", "method_of"]
+
+K = TypeVar("K", bound=Value)
 
 Builtin: TypeAlias = "Callable[[CaptureDomain, list[Value], dict[str, Value]], Value | Frame[Value] | None]"
 """Takes the domain, positional and keyword arguments; None means that it does not know these arguments."""
@@ -73,6 +75,23 @@ def method(name: str, *classes: type) -> Callable[[Builtin], Builtin]:
             raw = cls.__dict__[name]
             _kept.append(raw)
             METHODS[id(raw)] = _checked(implementation, raw, _KINDS.get(cls))
+        return implementation
+
+    return register
+
+
+Method: TypeAlias = "Callable[[CaptureDomain, K, list[Value], dict[str, Value]], Value | None]"
+
+
+def method_of(kind: type[K], name: str, *classes: type) -> Callable[[Method[K]], Method[K]]:
+    """The same for a method that knows one kind of object; the implementation gets the object apart from the arguments."""
+
+    def register(implementation: Method[K]) -> Method[K]:
+        @method(name, *classes)
+        def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+            own = args[0]
+            return implementation(domain, own, args[1:], kwargs) if isinstance(own, kind) else None
+
         return implementation
 
     return register

@@ -19,7 +19,7 @@ from torchjit_vm.capture import (
     stores,
     subscripts,
 )
-from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.builtin_table import builtin, method, method_of
 from torchjit_vm.capture.objects.dict import dict_item
 from torchjit_vm.capture.reading import view_of
 from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
@@ -128,16 +128,15 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     raise domain.raised(subscripts.key_error(domain, args[1]))
 
 
-@method("popitem", dict, OrderedDict)
-def _popitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    target = cast(DictValue, args[0])
-    pairs = dicts.dict_pairs(domain, target)
+@method_of(DictValue, "popitem", dict, OrderedDict)
+def _popitem(domain: CaptureDomain, own: DictValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    pairs = dicts.dict_pairs(domain, own)
     if not pairs:
-        text = "dictionary is empty" if issubclass(target.cls, OrderedDict) else "popitem(): dictionary is empty"
+        text = "dictionary is empty" if issubclass(own.cls, OrderedDict) else "popitem(): dictionary is empty"
         raise domain.raised(subscripts.key_error(domain, Const(text)))
-    last = args[1] if len(args) > 1 else kwargs.get("last", Const(True))
+    last = args[0] if args else kwargs.get("last", Const(True))
     key, value = pairs[-1 if lengths.truth(domain, last) else 0]
-    dicts.dict_remove(domain, target, keys.key_of(domain, key))
+    dicts.dict_remove(domain, own, keys.key_of(domain, key))
     return TupleValue([key, value])
 
 
@@ -176,12 +175,11 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     return Const(None)
 
 
-@method("clear", dict, OrderedDict)
-def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    target = cast(DictValue, args[0])
-    dicts.dict_pairs(domain, target)  # loads them
-    for key in [key for key, entry in target.entries.items() if entry is not None]:
-        dicts.dict_remove(domain, target, key)
+@method_of(DictValue, "clear", dict, OrderedDict)
+def _clear(domain: CaptureDomain, own: DictValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    dicts.dict_pairs(domain, own)  # loads them
+    for key in [key for key, entry in own.entries.items() if entry is not None]:
+        dicts.dict_remove(domain, own, key)
     return Const(None)
 
 
@@ -197,18 +195,17 @@ def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return made
 
 
-@method("move_to_end", OrderedDict)
-def _move_to_end(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    target = cast(DictValue, args[0])
-    last = args[2] if len(args) > 2 else kwargs.get("last", Const(True))
+@method_of(DictValue, "move_to_end", OrderedDict)
+def _move_to_end(domain: CaptureDomain, own: DictValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    last = args[1] if len(args) > 1 else kwargs.get("last", Const(True))
     if not lengths.truth(domain, last):
-        return _move_to_start(domain, target, args[1])
-    key = keys.key_of(domain, args[1])
-    value = dicts.dict_lookup(domain, target, key)
+        return _move_to_start(domain, own, args[0])
+    key = keys.key_of(domain, args[0])
+    value = dicts.dict_lookup(domain, own, key)
     if value is None:
-        raise domain.raised(subscripts.key_error(domain, args[1]))
-    dicts.dict_remove(domain, target, key)
-    dicts.dict_store(domain, target, key, args[1], value)
+        raise domain.raised(subscripts.key_error(domain, args[0]))
+    dicts.dict_remove(domain, own, key)
+    dicts.dict_store(domain, own, key, args[0], value)
     return Const(None)
 
 
@@ -226,10 +223,9 @@ def _move_to_start(domain: CaptureDomain, target: DictValue, key_value: Value) -
     return Const(None)
 
 
-@method("copy", defaultdict)
-def _copy_default(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    target = cast(DictValue, args[0])
-    return dicts.copy_dict(domain, target) if target.cls is defaultdict else None
+@method_of(DictValue, "copy", defaultdict)
+def _copy_default(domain: CaptureDomain, own: DictValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return dicts.copy_dict(domain, own) if own.cls is defaultdict else None
 
 
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))

@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, cast
 
 from torchjit_vm.capture import collecting, elements, keys, packing, sets, subscripts
-from torchjit_vm.capture.builtin_table import method
+from torchjit_vm.capture.builtin_table import method, method_of
 from torchjit_vm.capture.set_algebra import set_binary, set_source
 from torchjit_vm.capture.values import NEW, Const, SetValue, Value
 from torchjit_vm.decode import SUBSETS_STOP_EARLY
@@ -18,45 +18,44 @@ _Args = list[Value]
 _Kwargs = dict[str, Value]
 
 
-@method("add", set)
-def _add(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    packing.set_add(domain, args[0], args[1])
+@method_of(SetValue, "add", set)
+def _add(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    packing.set_add(domain, own, args[0])
     return Const(None)
 
 
-@method("discard", set)
-def _discard(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = sets.sought_key(domain, args[1], cast(SetValue, args[0]))
-    sets.set_remove(domain, cast(SetValue, args[0]), key)
+@method_of(SetValue, "discard", set)
+def _discard(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    key = sets.sought_key(domain, args[0], own)
+    sets.set_remove(domain, own, key)
     return Const(None)
 
 
-@method("remove", set)
-def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    target = cast(SetValue, args[0])
-    key = sets.sought_key(domain, args[1], target)
-    if key not in elements.set_entries(domain, target):
-        raise domain.raised(subscripts.key_error(domain, args[1]))
-    sets.set_remove(domain, target, key)
+@method_of(SetValue, "remove", set)
+def _remove(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    key = sets.sought_key(domain, args[0], own)
+    if key not in elements.set_entries(domain, own):
+        raise domain.raised(subscripts.key_error(domain, args[0]))
+    sets.set_remove(domain, own, key)
     return Const(None)
 
 
-@method("update", set)
-def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    for other in args[1:]:
-        packing.set_update(domain, args[0], other)
+@method_of(SetValue, "update", set)
+def _update(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    for other in args:
+        packing.set_update(domain, own, other)
     return Const(None)
 
 
-@method("clear", set)
-def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    sets.set_replace(domain, cast(SetValue, args[0]), SetValue({}))
+@method_of(SetValue, "clear", set)
+def _clear(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    sets.set_replace(domain, own, SetValue({}))
     return Const(None)
 
 
-@method("copy", set, frozenset)
-def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return copy_set(domain, args[0])
+@method_of(SetValue, "copy", set, frozenset)
+def _copy(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return copy_set(domain, own)
 
 
 def copy_set(domain: CaptureDomain, value: Value) -> Value:
@@ -106,10 +105,10 @@ _combination("difference", operator.sub)
 _combination("symmetric_difference", operator.xor)
 
 
-@method("issubset", set, frozenset)
-def _issubset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    other = _common(domain, args[0], args[1]) if SUBSETS_STOP_EARLY else _as_set(domain, args[1])
-    mine = elements.set_entries(domain, _as_set(domain, args[0]))
+@method_of(SetValue, "issubset", set, frozenset)
+def _issubset(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    other = _common(domain, own, args[0]) if SUBSETS_STOP_EARLY else _as_set(domain, args[0])
+    mine = elements.set_entries(domain, _as_set(domain, own))
     return domain.constant(mine.keys() <= elements.set_entries(domain, other).keys())
 
 
@@ -128,16 +127,15 @@ _decided_by_one("issuperset", wanted=True)
 _decided_by_one("isdisjoint", wanted=False)
 
 
-@method("pop", set)
-def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    target = cast(SetValue, args[0])
-    items = sets.set_items(domain, target)
+@method_of(SetValue, "pop", set)
+def _pop(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    items = sets.set_items(domain, own)
     if not items:
         raise domain.raised(subscripts.key_error(domain, Const("pop from an empty set")))
-    if len(items) > 1 and (target.real is NEW or target.changed):
+    if len(items) > 1 and (own.real is NEW or own.changed):
         return None  # which one comes out depends on the history of the set
-    found = elements.set_entries(domain, target)
-    sets.set_remove(domain, target, next(key for key, element in found.items() if element is items[0]))
+    found = elements.set_entries(domain, own)
+    sets.set_remove(domain, own, next(key for key, element in found.items() if element is items[0]))
     return items[0]
 
 
@@ -168,7 +166,7 @@ def _plain(domain: CaptureDomain, value: Value) -> SetValue:
     return made
 
 
-@method("__contains__", set, frozenset)
-def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = sets.sought_key(domain, args[1], cast(SetValue, args[0]))
-    return domain.constant(key in elements.set_entries(domain, cast(SetValue, args[0])))
+@method_of(SetValue, "__contains__", set, frozenset)
+def _contains(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    key = sets.sought_key(domain, args[0], own)
+    return domain.constant(key in elements.set_entries(domain, own))
