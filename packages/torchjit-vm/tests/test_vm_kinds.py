@@ -93,6 +93,16 @@ class Reflected:
         return ("rmul", other)
 
 
+class Declining:
+    """Its methods have no answer."""
+
+    def __add__(self, other: object) -> Any:
+        return NotImplemented
+
+    def __imul__(self, other: object) -> Any:
+        return NotImplemented
+
+
 class Union(set):  # type: ignore[type-arg]
     def __or__(self, other: object) -> Any:
         return NotImplemented
@@ -143,7 +153,8 @@ def sums_and_products() -> Any:
         ([1], [2]), ([1], (2,)), ((1,), (2,)), (Items([1]), [2]), ([1], Claiming([2])), (Claiming([2]), 1), ([1], Reflected()),
         (Pair((1,)), (2,)), (deque([1], 2), deque([2, 3])), (deque([1]), [1]), (b"a", bytearray(b"b")), (bytearray(b"a"), b"b"),
         (bytearray(b"a"), 1), ("a", 1), (None, [1]), ([1], None), ("a", Reflected()), ([1], 2), (2, [1]), ([1], Number()),
-        (Number(), [1]), ([1], 1.5), ("a", Number()), (Number(), "a"), (b"a", True), (deque([1, 2], 3), 2), (2, bytearray(b"ab")),
+        (Number(), [1]), ([1], 1.5), ("a", Number()), (Number(), "a"), (b"a", True), (Declining(), 1), (1, Declining()),
+        (Declining(), Declining()), (deque([1, 2], 3), 2), (2, bytearray(b"ab")),
     ]  # fmt: skip
     repeated: list[tuple[Any, Any]] = [
         ([1], Level.TWO), (Level.TWO, (1,)), (Pair((1,)), 2), (Unrepeatable([1]), 2), (Count(3), "ab"), (Name("a"), "b"),

@@ -22,6 +22,7 @@ from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
 from torchjit_vm.capture.finalizers import Finalizers
 from torchjit_vm.capture.interception import leave_no_interceptor
+from torchjit_vm.capture.objects.generator import StartedGenerator
 from torchjit_vm.capture.policy import BreakForbidden, CapturePolicy, LeafHandler, RegionCompiler
 from torchjit_vm.capture.python_semantics import PythonSemantics
 from torchjit_vm.capture.raw import has_leaf
@@ -38,7 +39,6 @@ from torchjit_vm.capture.reasons import (
 )
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.rebuild_classes import NotRemade
-from torchjit_vm.capture.rebuild_generators import StartedGenerator
 from torchjit_vm.capture.restart import Again, Restart
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value

@@ -14,15 +14,27 @@ from typing import TYPE_CHECKING, Any, final
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Attr, Cell, ClassAttr, Drawn, InstanceAttr, Item, Pinned
 from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture import runtime
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
 from torchjit_vm.capture.type_slots import SLOTS
-from torchjit_vm.capture.values import NEW, Const, DictValue, GeneratorValue, Known, Leaf, ListValue, Value
+from torchjit_vm.capture.values import (
+    DELETED,
+    NEW,
+    Const,
+    DictValue,
+    GeneratorValue,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    Value,
+)
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["Cycle", "Rebuilder"]
+__all__ = ["Cycle", "Rebuilder", "made_early", "write_attributes"]
 
 _LITERALS = (int, str, bytes, bool, type(None), type(Ellipsis))
 
@@ -307,3 +319,36 @@ _RESERVED = frozenset(
         "graph_is_over",
     ]
 )
+
+
+def made_early(out: Rebuilder, value: Value, empty: str, fill: Callable[[str], None]) -> str | None:
+    """Make a value that contains itself before its contents; None if it does not."""
+    if value not in out.early:
+        return None
+    name = out.assign(empty)
+    out.name(value, name)
+    out.put_off(lambda: fill(name))
+    return name
+
+
+def write_attributes(out: Rebuilder, value: Obj, name: str, but: frozenset[str] = frozenset()) -> None:
+    """Write the attributes of a new object."""
+    out.name(value, name)
+    pairs: list[str] = []
+    for key, content in value.attrs.items():
+        if content is DELETED or key in but:
+            continue
+        if key in _exception_arguments(value.cls):
+            continue
+        pairs.append(f"{key!r}: {out.expr(content)}")
+    if pairs:
+        out.write(f"{out.runtime(runtime.restore)}({name}, {{{', '.join(pairs)}}})")
+
+
+def _exception_arguments(cls: type) -> tuple[str, ...]:
+    """The attributes of an exception that its arguments give it."""
+    if not issubclass(cls, BaseException):
+        return ()
+    if issubclass(cls, BaseExceptionGroup):
+        return ("args", "message", "exceptions")
+    return ("args",)

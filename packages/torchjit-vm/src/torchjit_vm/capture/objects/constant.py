@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from torchjit_vm.capture import runtime
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.iteration import ListIterator, RangeIterator, SequenceIterator
 from torchjit_vm.capture.lengths import truth
@@ -13,7 +14,7 @@ from torchjit_vm.capture.operators import RICH, as_tuple
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.rebuild_objects import object_expr
+from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.sets import sought_key
 from torchjit_vm.capture.special_methods import compute, is_not_implemented, settled
 from torchjit_vm.capture.subscripts import getitem
@@ -114,6 +115,14 @@ def _getattr(domain: CaptureDomain, self: AtomObject, name: str) -> Value | None
     return None if name == "__weakref__" else constant_object(domain, getattr(domain.use(base_of(self)), name))
 
 
+def _rebuild(out: Rebuilder, self: AtomObject) -> str:
+    plain = base_of(self)
+    made = f"{type(plain.value).__name__}, {out.expr(Known(self.cls))}, {out.expr(plain)}"
+    name = out.assign(f"{out.runtime(runtime.new)}({made})")
+    write_attributes(out, self, name)
+    return name
+
+
 register(
     AtomObject,
     TypeSlots(
@@ -121,7 +130,7 @@ register(
         bool=lambda domain, self: truth(domain, base_of(self)),
         iter=lambda domain, self: _iter(domain, base_of(self)),
         getattr=_getattr,
-        rebuild=object_expr,
+        rebuild=_rebuild,
         copy=lambda domain, self, part, remember: AtomObject(base_of(self), self.cls),
     ),
 )

@@ -8,15 +8,15 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import attributes, dicts, keys, members, packing, stores
+from torchjit_core.paths import own_attr
+from torchjit_vm.capture import attributes, dicts, keys, members, packing, runtime, stores
 from torchjit_vm.capture.comparisons import compare_methods, contains, same_or_equal
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import real_key
 from torchjit_vm.capture.objects.set import combine_sets, compare_sets
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.rebuild_containers import dict_expr, storage_class, view_expr
-from torchjit_vm.capture.rebuild_objects import instance_dict_expr
+from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view
 from torchjit_vm.capture.special_methods import special_call
 from torchjit_vm.capture.subscripts import key_error
@@ -27,9 +27,8 @@ from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, Inst
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["dict_item", "equal_dicts"]
+__all__ = ["dict_item", "equal_dicts", "storage_class"]
 
 
 def _richcompare(domain: CaptureDomain, function: Any, self: DictValue | InstanceDict, other: Value) -> Value | None:
@@ -181,6 +180,47 @@ def _copy(domain: CaptureDomain, self: DictValue, part: Part, remember: Callable
     return made
 
 
+_BASES = (OrderedDict, defaultdict, dict, list, set, frozenset, tuple)
+
+
+def storage_class(cls: type) -> type:
+    """The C class that stores the items of a container class."""
+    for owner in cls.__mro__:
+        if owner in _BASES:
+            return owner
+    return object
+
+
+def _rebuild(out: Rebuilder, self: DictValue) -> str:
+    pairs = [e for e in self.entries.values() if e is not None]
+    if self.cls is dict:
+        early = made_early(out, self, "{}", lambda name: _fill_dict(out, name, self))
+        return early or out.assign("{" + ", ".join(f"{out.expr(k)}: {out.expr(v)}" for k, v in pairs) + "}")
+    if self.behind is not None:
+        return out.assign(f"{out.runtime(types.MappingProxyType)}({out.expr(self.behind)})")
+    if self.cls is defaultdict:
+        factory = "None" if self.factory is None else out.expr(self.factory)
+        name = out.assign(f"{out.runtime(defaultdict)}({factory})")
+    elif self.cls is OrderedDict:
+        name = out.assign(f"{out.runtime(OrderedDict)}()")
+    else:
+        base = storage_class(self.cls)
+        name = out.assign(f"{out.runtime(runtime.new)}({out.runtime(base)}, {out.expr(Known(self.cls))})")
+        if self.factory is not None:
+            out.write(f"{name}.default_factory = {out.expr(self.factory)}")
+    out.name(self, name)
+    _fill_dict(out, name, self)
+    write_attributes(out, self, name)
+    return name
+
+
+def _fill_dict(out: Rebuilder, name: str, self: DictValue) -> None:
+    pairs = [e for e in self.entries.values() if e is not None]
+    if pairs:
+        text = ", ".join(f"({out.expr(k)}, {out.expr(v)})" for k, v in pairs)
+        out.write(f"{out.runtime(runtime.fill_dict)}({out.runtime(storage_class(self.cls))}, {name}, [{text}])")
+
+
 def _write_back(out: Rebuilder, self: DictValue) -> None:
     base = storage_class(self.cls)
     owner = "dict" if base is dict else out.runtime(base)
@@ -244,6 +284,13 @@ def _view_text(domain: CaptureDomain, self: DictView, function: Any) -> str:
     return guarded(domain, self, "...", lambda: f"{label}([{joined_texts(domain, dicts.view_items(domain, self))}])")
 
 
+def _rebuild_view(out: Rebuilder, self: DictView) -> str:
+    target, cls = out.expr(self.target), self.target.cls
+    if cls.__flags__ & (1 << 9) and cls is not OrderedDict:  # a class may have a method of that name
+        return out.assign(f"{out.runtime(OrderedDict if issubclass(cls, OrderedDict) else dict)}.{self.kind}({target})")
+    return out.assign(f"{target}.{self.kind}()")
+
+
 register(
     DictValue,
     TypeSlots(
@@ -259,7 +306,7 @@ register(
         hash=keys.unhashable,
         text=_text,
         copy=_copy,
-        rebuild=dict_expr,
+        rebuild=_rebuild,
         write_back=_write_back,
     ),
 )
@@ -275,7 +322,7 @@ register(
         delitem=_window_delitem,
         hash=keys.unhashable,
         text=lambda domain, self, function: _text(domain, dicts.instance_snapshot(domain, self), function),
-        rebuild=instance_dict_expr,
+        rebuild=lambda out, self: f"{out.runtime(own_attr)}({out.expr(self.owner)}, '__dict__')",
     ),
 )
 register(
@@ -288,7 +335,7 @@ register(
         contains=_view_contains,
         hash=_view_hash,
         text=_view_text,
-        rebuild=view_expr,
+        rebuild=_rebuild_view,
     ),
 )
 compare_methods(dict, OrderedDict)

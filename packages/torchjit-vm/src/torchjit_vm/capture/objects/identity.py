@@ -5,17 +5,18 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, cast
 
+from torchjit_core.paths import Drawn
 from torchjit_vm.capture import keys
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.comparisons import compare, is_
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
-from torchjit_vm.capture.rebuild_objects import id_expr, random_state_expr
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, IdKey, IdValue, Leaf, RandomState, Value
+from torchjit_vm.capture.values import Const, IdKey, IdValue, Known, Leaf, RandomState, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__: list[str] = []
 
@@ -65,5 +66,14 @@ def _hash_state(domain: CaptureDomain, self: RandomState) -> Any:
     raise domain.graph_break(UNHASHABLE, "the state of a random generator")
 
 
-register(IdValue, TypeSlots(richcompare=_compare_id, hash=_hash_id, rebuild=id_expr))
-register(RandomState, TypeSlots(richcompare=_compare_state, hash=_hash_state, rebuild=random_state_expr))
+def _rebuild_id(out: Rebuilder, self: IdValue) -> str:
+    if type(self.target) is Known:  # not an object's: the thread's
+        return out.assign(f"{out.runtime(self.target.obj)}()")
+    return out.assign(f"{out.runtime(self.function)}({out.expr(self.target)})")
+
+
+register(IdValue, TypeSlots(richcompare=_compare_id, hash=_hash_id, rebuild=_rebuild_id))
+register(
+    RandomState,
+    TypeSlots(richcompare=_compare_state, hash=_hash_state, rebuild=lambda out, self: str(Drawn.of(self.number))),
+)

@@ -1,18 +1,19 @@
-"""Bound methods."""
+"""Bound methods, and `super` objects."""
 
 from __future__ import annotations
 
 import operator
+import types
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.comparisons import is_, same_or_equal
 from torchjit_vm.capture.reasons import UNHASHABLE
-from torchjit_vm.capture.rebuild_functions import method_expr
 from torchjit_vm.capture.type_slots import TypeSlots, register
-from torchjit_vm.capture.values import BoundMethod, Value
+from torchjit_vm.capture.values import BoundMethod, FunctionValue, Known, SuperValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__: list[str] = []
 
@@ -28,4 +29,17 @@ def _hash(domain: CaptureDomain, self: BoundMethod) -> Any:
     raise domain.graph_break(UNHASHABLE, "a bound method")
 
 
-register(BoundMethod, TypeSlots(richcompare=_richcompare, hash=_hash, rebuild=method_expr))
+def _rebuild(out: Rebuilder, self: BoundMethod) -> str:
+    function, self_ = out.expr(self.function), out.expr(self.self_)
+    if isinstance(self.function, FunctionValue) or hasattr(getattr(self.function, "obj", None), "__get__"):
+        # CPython 3.11 crashes when the C methods of some heap types are bound without the type.
+        return out.assign(f"{function}.__get__({self_}, type({self_}))")
+    return out.assign(f"{out.runtime(types.MethodType)}({function}, {self_})")
+
+
+def _rebuild_super(out: Rebuilder, self: SuperValue) -> str:
+    return out.assign(f"{out.runtime(super)}({out.expr(Known(self.cls))}, {out.expr(self.self_)})")
+
+
+register(BoundMethod, TypeSlots(richcompare=_richcompare, hash=_hash, rebuild=_rebuild))
+register(SuperValue, TypeSlots(rebuild=_rebuild_super))

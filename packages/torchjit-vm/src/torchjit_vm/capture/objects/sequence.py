@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import collecting, elements, iteration, operators
+from torchjit_vm.capture import collecting, elements, iteration, operators, runtime
 from torchjit_vm.capture.comparisons import compare, compare_methods, same_or_equal, search
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.elements import copy_deque, plain_base
@@ -18,18 +18,17 @@ from torchjit_vm.capture.keys import key_of, unhashable
 from torchjit_vm.capture.members import find_member
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.rebuild_containers import list_expr, tuple_expr
+from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
 from torchjit_vm.capture.subscripts import is_index
 from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, Const, ListValue, Obj, SliceValue, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Const, Known, ListValue, Obj, SliceValue, TupleValue, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["delete_from_list", "list_store", "sequence_item"]
 
@@ -249,6 +248,41 @@ def _copy_tuple(domain: CaptureDomain, self: TupleValue, part: Part, remember: C
     return TupleValue([part(v) for v in elements.items(domain, self)], self.cls)
 
 
+def _rebuild_list(out: Rebuilder, self: ListValue) -> str:
+    items = self.items or []
+    if self.cls is deque:
+        bound = "" if self.limit is None else f", {self.limit}"
+        made = out.runtime(deque)
+        early = made_early(
+            out, self, f"{made}([]{bound})", lambda name: out.write(f"{name}.extend([{out.join(items)}])")
+        )
+        return early or out.assign(f"{made}([{out.join(items)}]{bound})")
+    if self.cls is not list:
+        base = out.runtime(deque) if issubclass(self.cls, deque) else "list"
+        name = out.assign(f"{out.runtime(runtime.new)}({base}, {out.expr(Known(self.cls))})")
+        out.name(self, name)
+        if self.limit is not None:
+            out.write(f"{base}.__init__({name}, maxlen={self.limit})")
+        out.write(f"{base}.extend({name}, [{out.join(items)}])")
+        write_attributes(out, self, name)
+        return name
+    early = made_early(out, self, "[]", lambda name: out.write(f"{name}.extend([{out.join(items)}])"))
+    return early or out.assign(f"[{out.join(items)}]")
+
+
+def _rebuild_tuple(out: Rebuilder, self: TupleValue) -> str:
+    items = self.items or []
+    text = f"({out.join(items)}{',' if len(items) == 1 else ''})"
+    if self.cls is tuple:
+        return text if not items else out.assign(text)
+    cls = out.expr(Known(self.cls))
+    if isinstance(self.cls.__new__, types.BuiltinFunctionType) and self.cls.__new__ is not tuple.__new__:
+        return out.assign(f"{cls}({text})")
+    name = out.assign(f"tuple.__new__({cls}, {text})")
+    write_attributes(out, self, name)
+    return name
+
+
 def _write_back(out: Rebuilder, self: ListValue) -> None:
     before, items = self.before, self.items
     if items is None:
@@ -292,7 +326,7 @@ register(
         hash=unhashable,
         text=_text,
         copy=_copy_list,
-        rebuild=list_expr,
+        rebuild=_rebuild_list,
         write_back=_write_back,
     ),
 )
@@ -310,7 +344,7 @@ register(
         hash=_hash,
         text=_text,
         copy=_copy_tuple,
-        rebuild=tuple_expr,
+        rebuild=_rebuild_tuple,
     ),
 )
 compare_methods(list, tuple, deque)

@@ -6,22 +6,21 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import keys
+from torchjit_vm.capture import keys, runtime
 from torchjit_vm.capture.comparisons import compare_methods
 from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import unhashable
 from torchjit_vm.capture.members import find_member
-from torchjit_vm.capture.rebuild_containers import set_expr
+from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys
 from torchjit_vm.capture.sets import layout_of, set_items, set_replace, sought_key
 from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
-from torchjit_vm.capture.values import Obj, SetValue, Value
+from torchjit_vm.capture.values import Known, Obj, SetValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["combine_sets", "compare_sets"]
 
@@ -86,6 +85,39 @@ def _copy(domain: CaptureDomain, self: SetValue, part: Part, remember: Callable[
     return made
 
 
+_MOST_KEYS = 200
+
+
+def _growth(keys: list[Any], layout: set[Any]) -> int | None:
+    """How many keys a set is given room for at once, to iterate as this one does; None if they are added in turn, or nobody knows."""
+    wanted = list(layout)
+    if list(set(iter(keys))) == wanted or len(keys) > _MOST_KEYS:
+        return None
+    return next((n for n in range(len(keys), 0, -1) if list(runtime.grown_set(keys[:n], keys[n:])) == wanted), None)
+
+
+def _rebuild(out: Rebuilder, self: SetValue) -> str:
+    entries = self.entries or {}
+    items = list(entries.values())
+    if self.layout is not None and self.cls in (set, frozenset):
+        grown = _growth(list(entries), self.layout)
+        if grown is not None:
+            first, rest = out.join(items[:grown]), out.join(items[grown:])
+            made = out.assign(f"{out.runtime(runtime.grown_set)}([{first}], [{rest}])")
+            return made if self.cls is set else out.assign(f"{out.runtime(frozenset)}({made})")
+    if self.cls is set and items:
+        return out.assign("{" + out.join(items) + "}")
+    if self.cls in (set, frozenset):
+        return out.assign(f"{out.runtime(self.cls)}([{out.join(items)}])")
+    base = "frozenset" if issubclass(self.cls, frozenset) else "set"
+    arguments = f", [{out.join(items)}]" if base == "frozenset" else ""
+    name = out.assign(f"{out.runtime(runtime.new)}({base}, {out.expr(Known(self.cls))}{arguments})")
+    if base == "set":
+        out.write(f"set.update({name}, [{out.join(items)}])")
+    write_attributes(out, self, name)
+    return name
+
+
 def _write_back(out: Rebuilder, self: SetValue) -> None:
     if not self.changed or self.entries is None:
         return
@@ -112,7 +144,7 @@ register(
         hash=_hash,
         text=_text,
         copy=_copy,
-        rebuild=set_expr,
+        rebuild=_rebuild,
         write_back=_write_back,
     ),
 )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from torchjit_vm.capture.comparisons import compare, compare_methods
 from torchjit_vm.capture.keys import unhashable
 from torchjit_vm.capture.reasons import UNHASHABLE
-from torchjit_vm.capture.rebuild_containers import slice_expr
 from torchjit_vm.capture.texts import joined_texts
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import SliceValue, TupleValue, Value
@@ -15,6 +14,7 @@ from torchjit_vm.decode import VERSION
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__: list[str] = []
 
@@ -36,5 +36,9 @@ def _text(domain: CaptureDomain, self: SliceValue, function: Any) -> str:
     return f"slice({joined_texts(domain, (self.start, self.stop, self.step))})"
 
 
-register(SliceValue, TypeSlots(richcompare=_richcompare, hash=_hash, text=_text, rebuild=slice_expr))
+def _rebuild(out: Rebuilder, self: SliceValue) -> str:
+    return out.assign(f"slice({out.expr(self.start)}, {out.expr(self.stop)}, {out.expr(self.step)})")
+
+
+register(SliceValue, TypeSlots(richcompare=_richcompare, hash=_hash, text=_text, rebuild=_rebuild))
 compare_methods(slice)

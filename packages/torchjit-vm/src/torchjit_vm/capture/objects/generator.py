@@ -1,4 +1,4 @@
-"""Generators in emitted code: called anew if they have not started, else resumed where the interpreted one stands."""
+"""Generators and coroutines; in emitted code they are called anew if they have not started, else stand where the interpreted one does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.finalizers import would_be_missed
 from torchjit_vm.capture.iteration import kind_of
+from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import CellValue, GeneratorValue, Value
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
 
 if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["StartedGenerator", "generator_expr"]
+__all__ = ["StartedGenerator"]
 
 
 @final
@@ -28,7 +30,7 @@ class StartedGenerator(Exception):
         self.generator = generator
 
 
-def generator_expr(out: Rebuilder, value: GeneratorValue) -> str:
+def _rebuild(out: Rebuilder, value: GeneratorValue) -> str:
     """A real generator that gives what the interpreted one has yet to give.
 
     Raises:
@@ -106,3 +108,12 @@ def _argument(out: Rebuilder, value: GeneratorValue, content: Value | None) -> s
     if content is None:
         raise StartedGenerator(value)
     return out.expr(content)
+
+
+def _iter(domain: CaptureDomain, self: GeneratorValue) -> Value:
+    if kind_of(self) == "coroutine":
+        raise domain.error(TypeError, "'coroutine' object is not iterable")
+    return self
+
+
+register(GeneratorValue, TypeSlots(iter=_iter, rebuild=_rebuild))
