@@ -123,17 +123,35 @@ def _str(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return formatting.to_text(domain, args[0], str) if len(args) == 1 and not kwargs else None
 
 
+def _plain_argument(domain: CaptureDomain, value: Value, dunders: tuple[str, ...]) -> Value:
+    """What an atom is without its class, unless that defines the method which counts: the first that is there, also where it is C's."""
+    if type(value) is not AtomObject:
+        return value
+    there = [d for d in dunders if members.find_member(domain, value.cls, d).kind != members.ABSENT]
+    return value if there and operators.defines(domain, value, there[0]) else base_of(value)
+
+
+def _by_method(domain: CaptureDomain, cls: Any, dunders: tuple[str, ...], value: Obj) -> Value | None:
+    """`int(value)` ... by the first of these methods that the class defines; None if it has none."""
+    dunder = next((d for d in dunders if members.find_member(domain, value.cls, d).kind == members.FUNCTION), None)
+    answer = None if dunder is None else operators.special_call(domain, value, dunder, [])
+    if dunder is None or answer is None:
+        return None
+    expected: Any = {"__index__": int, "__trunc__": object}.get(dunder, cls)
+    answer = slot_results.checked(domain, value, dunder, answer, expected, cls)
+    bare = type(answer) is Const and dunder == "__index__" and cls is not int
+    if bare or (type(answer) is Const and type(answer.value) is bool):
+        return operators.compute(domain, cls, domain.use(answer))
+    return answer
+
+
 def _number(cls: Any, dunders: tuple[str, ...]) -> None:
     def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
         values = [*args, *kwargs.values()]
         if len(values) == 1 and type(args[0]) is Mirror:
             return operators.compute(domain, cls, content(domain, args[0]))
-        if len(values) == len(args) == 1 and type(args[0]) is AtomObject:
-            # The first that is there counts, also where it is C's.
-            there = [d for d in dunders if members.find_member(domain, args[0].cls, d).kind != members.ABSENT]
-            if not (there and operators.defines(domain, args[0], there[0])):
-                args = [base_of(args[0])]
-                values = args
+        if len(values) == len(args) == 1:
+            values = args = [_plain_argument(domain, args[0], dunders)]
         if len(values) > 1:  # there is no symbolic form of it
             args, kwargs = (
                 [operators.settled(domain, a) for a in args],
@@ -148,20 +166,7 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
             real = {k: constant_of(domain, v) for k, v in kwargs.items()}
             function = functools.partial(cls, **real)
             return operators.compute(domain, function, *(constant_of(domain, a) for a in args))
-        for dunder in dunders:
-            if len(args) == 1 and isinstance(args[0], Obj):
-                member = members.find_member(domain, args[0].cls, dunder)
-                if member.kind == members.FUNCTION:
-                    answer = operators.special_call(domain, args[0], dunder, [])
-                    expected: Any = int if dunder == "__index__" else (object if dunder == "__trunc__" else cls)
-                    if answer is None:
-                        return None
-                    answer = slot_results.checked(domain, args[0], dunder, answer, expected, cls)
-                    bare = type(answer) is Const and dunder == "__index__" and cls is not int
-                    if bare or (type(answer) is Const and type(answer.value) is bool):
-                        return operators.compute(domain, cls, domain.use(answer))
-                    return answer
-        return None
+        return _by_method(domain, cls, dunders, args[0]) if len(args) == 1 and isinstance(args[0], Obj) else None
 
     builtin(cls)(make)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import dicts, elements, iteration, keys, sets
 from torchjit_vm.capture.values import Const, DictValue, DictView, SetValue, Value
@@ -45,7 +46,7 @@ def set_binary(
         source: what a method is given in the place of the right operand (`set_source`).
         in_place: the result takes the place of the left one.
     """
-    if function not in (operator.or_, operator.and_, operator.sub, operator.xor):
+    if function not in _ENTRIES:
         return None
     view = is_set_view(left) or is_set_view(right)
     a, b = (_elements(domain, v) if view else set_keys(domain, v) for v in (left, right))
@@ -54,28 +55,47 @@ def set_binary(
     if domain.has_numbers:
         keys.refuse_numbers(domain, a, b)
         keys.refuse_numbers(domain, b, a)
-    if function is operator.or_:
-        entries = {**a, **{k: v for k, v in b.items() if k not in a}}
-    elif function is operator.and_:
-        few, many = (b, a) if len(b) <= len(a) else (a, b)  # equal elements may differ: those of the smaller set stay
-        entries = {k: v for k, v in few.items() if k in many}
-    elif function is operator.sub:
-        entries = {k: v for k, v in a.items() if k not in b}
-    else:
-        entries = {k: v for k, v in a.items() if k not in b} | {k: v for k, v in b.items() if k not in a}
     kind = frozenset if _is_frozen(left) and not view else set
-    made = SetValue(entries, kind)
+    made = SetValue(_ENTRIES[function](a, b), kind)
     sides: list[Any] = [_real(domain, v) for v in (left, right)]
     if None not in sides:
-        if in_place:
-            made.layout = sides[0]
-            _IN_PLACE[function](made.layout, sides[1] if source is None else source)
-        elif source is not None:
-            made.layout = _METHODS[function](sides[0], source)
-        else:
-            found = function(*sides)
-            made.layout = found if type(found) is set else set(found)
+        made.layout = _laid_out(
+            function, sides[0], sides[1] if source is None else source, source is not None, in_place
+        )
     return made
+
+
+_Entries = dict[Any, Value]
+
+
+def _union(a: _Entries, b: _Entries) -> _Entries:
+    return {**a, **{k: v for k, v in b.items() if k not in a}}
+
+
+def _intersection(a: _Entries, b: _Entries) -> _Entries:
+    few, many = (b, a) if len(b) <= len(a) else (a, b)  # equal elements may differ: those of the smaller set stay
+    return {k: v for k, v in few.items() if k in many}
+
+
+def _difference(a: _Entries, b: _Entries) -> _Entries:
+    return {k: v for k, v in a.items() if k not in b}
+
+
+_ENTRIES: dict[Any, Callable[[_Entries, _Entries], _Entries]] = {
+    operator.or_: _union,
+    operator.and_: _intersection,
+    operator.sub: _difference,
+    operator.xor: lambda a, b: _difference(a, b) | _difference(b, a),
+}
+
+
+def _laid_out(function: Any, left: Any, right: Any, by_method: bool, in_place: bool) -> set[Any]:
+    """The keys as C combines them, which decides the order of iteration."""
+    if in_place:
+        _IN_PLACE[function](left, right)
+        return cast("set[Any]", left)
+    found = _METHODS[function](left, right) if by_method else function(left, right)
+    return found if type(found) is set else set(found)
 
 
 def set_source(domain: CaptureDomain, value: Value, content: SetValue) -> Any:
