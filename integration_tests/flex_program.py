@@ -31,7 +31,7 @@ from torchjit_inductor.attention.text import (
 )
 from torchjit_inductor.lowering.sizes import expression, meta_of
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
-from torchjit_inductor.triton import TritonBackend
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import jit_function
 
 Call = tuple[FlexAttention, list[torch.Tensor]]

@@ -39,7 +39,7 @@ from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units
 from torchjit_inductor.attention.text import KernelText, Tiles, forward_text, keys_text
 from torchjit_inductor.lowering.registry import LOWERINGS
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.triton import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 from torchjit_inductor.triton.compile import MachineCode, compile_text
 
 # PyTorch compiles the making of masks, and warns about it.

@@ -22,7 +22,7 @@ from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.compiled import Inductor
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.cpp.depthwise import DepthwiseKernels
-from torchjit_inductor.triton import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 from torchjit_inductor.triton.launch import KernelVariants, Variant
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.source import kernel_comments

@@ -56,7 +56,7 @@ def goldens() -> Programs:
     from replaying.listener import triton_texts
     from torchjit_inductor.attention.text import Tiles
     from torchjit_inductor.passes import run_passes
-    from torchjit_inductor.triton import TritonBackend, TritonSettings
+    from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 
     def text(stage: str, make: Callable[[], str]) -> Callable[[Record], None]:
         return lambda record: record.add(stage, make())

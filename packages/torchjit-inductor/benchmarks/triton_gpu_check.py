@@ -38,9 +38,9 @@ from torchjit_inductor.passes import run_passes
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef
-from torchjit_inductor.triton import TritonBackend, TritonSettings
 from torchjit_inductor.triton import backend as backend_module
 from torchjit_inductor.triton import launch as launch_module
+from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.source import kernel_source
 

@@ -19,7 +19,7 @@ from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.schedule.updates import combine_small
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef, memory_of
-from torchjit_inductor.triton import TritonBackend
+from torchjit_inductor.triton.backend import TritonBackend
 
 aten = torch.ops.aten
 Function = Callable[..., Any]

@@ -18,7 +18,7 @@ from torchjit_inductor.lowering.graph_nodes import read_whole
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
-from torchjit_inductor.triton import TritonBackend
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_torch.node_meta import FROM_PLACES
 
 aten = torch.ops.aten

@@ -18,8 +18,8 @@ from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.ir.kernel import LoopVar
 from torchjit_inductor.passes import run_passes
 from torchjit_inductor.steps import KernelStep
-from torchjit_inductor.triton import TritonBackend, TritonSettings
 from torchjit_inductor.triton.autotune import ProductTuner
+from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.occupancy import registers_of, resident, settled
 from torchjit_inductor.triton.plan import Axis, TilePlan

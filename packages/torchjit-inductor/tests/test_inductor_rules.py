@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -191,3 +193,10 @@ def test_programs_are_valid_after_each_pass() -> None:
     for each in (lambda p: fuse(p, {}), remove_dead_stores, drop_roundings, rename_kernels):
         program = each(program)
         program.verify()
+
+
+@pytest.mark.parametrize(
+    "module", ["attention.kernels", "attention.text", "triton.expressions", "triton.backend", "steps"]
+)
+def test_modules_may_be_imported_first(module: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import torchjit_inductor.{module}"], check=True)

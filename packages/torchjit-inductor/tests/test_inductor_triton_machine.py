@@ -27,7 +27,8 @@ from torchjit_inductor.passes import run_passes
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program
-from torchjit_inductor.triton import TritonBackend, TritonSettings, cuda
+from torchjit_inductor.triton import cuda
+from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import LoadedKernel
 from torchjit_inductor.triton.occupancy import registers_of

@@ -354,7 +354,7 @@ class Inductor:
         if kind == "cuda" and kind not in self._backends:
             try:
                 # Importing Triton takes a second and is only needed for CUDA graphs.
-                from torchjit_inductor.triton import TritonBackend, TritonSettings  # noqa: PLC0415
+                from torchjit_inductor.triton.backend import TritonBackend, TritonSettings  # noqa: PLC0415
             except ImportError as error:
                 raise CompilerMissing(f"Triton cannot be imported: {error}") from None
             settings = TritonSettings(

@@ -210,8 +210,9 @@ class Program:
         for name, buffer in self.buffers.items():
             check(buffer.name == name, self.name, f"buffer {buffer.name} is called {name}")
             buffer.verify()
-        known = {n for n in self.inputs if isinstance(n, str)} | self.constants.keys()
-        check(known <= self.buffers.keys(), self.name, "an input or a constant has no buffer")
+        known = {n for n in self.inputs if isinstance(n, str)}
+        check(known <= self.buffers.keys(), self.name, "an input has no buffer")
+        known |= self.constants.keys()  # those that nobody reads any more have none
         check(all(0 <= n < len(self.inputs) for n in self.mutated), self.name, "an unknown input is written")
         known |= {s.name for s in self.symbol_sources}
         for step in self.steps:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torchjit_inductor
     import torchjit_vm
     from torchjit_inductor.codegen_protocol import KernelBackend
-    from torchjit_inductor.triton import TritonBackend
+    from torchjit_inductor.triton.backend import TritonBackend
 
     def _vm_meets_fx(domain: torchjit_fx.TensorDomain) -> tuple[torchjit_vm.LeafHandler, torchjit_vm.RegionCompiler]:
         return domain, domain

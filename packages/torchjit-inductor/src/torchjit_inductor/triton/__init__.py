@@ -1,5 +1,1 @@
-"""Triton kernels for NVIDIA GPUs: `TritonBackend` compiles the loop IR."""
-
-from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
-
-__all__ = ["TritonBackend", "TritonSettings"]
+"""Triton kernels for NVIDIA GPUs: `backend.TritonBackend` compiles the loop IR. Without imports: attention stands on modules of this folder."""
