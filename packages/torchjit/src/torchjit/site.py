@@ -20,7 +20,7 @@ import torchjit_aot
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
-from torchjit import entries, exc, guard_costs, inlining
+from torchjit import entries, exc, inlining
 from torchjit.backends import aot_eager, call_backend, is_ours
 from torchjit.call_chain import CallSite
 from torchjit.collector import collector_paused, collector_resumed
@@ -43,7 +43,7 @@ from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, Use
 from torchjit_core.showing import shortened
 from torchjit_core.turns import turn
 from torchjit_frame import Entry, FrontDoor
-from torchjit_guards import torch_support
+from torchjit_guards import costs, torch_support
 
 if TYPE_CHECKING:
     from torchjit.compilation import Compilation
@@ -187,7 +187,7 @@ class Site:
         """The entry for this call, which was passed over, after its guards have been measured over it."""
         for entry in self.door.entries():
             if entry.data.compile_id in self.owner.measured_entries and entry.guard(*slots) is not None:
-                entry.data.costs = guard_costs.measure(entry.guard, entry.data.guards, slots)
+                entry.data.costs = costs.measure(entry.guard, entry.data.guards, slots)
                 entry.enabled = True
                 return entry
         return None
@@ -408,7 +408,7 @@ class Site:
             events.emit("symbols", symbols=[symbol_fields(s, path, slots) for s, path in symbols.items()])
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         if owner.measures_guards:
-            made.costs = guard_costs.measure(program, made.guards, slots)
+            made.costs = costs.measure(program, made.guards, slots)
         # What the breaking operation calls is captured in its turn.
         hook = (
             owner.ask_for_call

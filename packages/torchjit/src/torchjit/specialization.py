@@ -15,7 +15,7 @@ from torchjit_core.location import CodeLocation
 
 if TYPE_CHECKING:
     from torchjit.compilation import Compilation
-    from torchjit.guard_costs import GuardCosts
+    from torchjit_guards.costs import GuardCosts
 
 __all__ = ["Specialization"]
 

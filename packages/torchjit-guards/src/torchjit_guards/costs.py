@@ -9,7 +9,7 @@ from typing import Any, Final, final
 import attrs
 
 from torchjit_core.guards import Guard
-from torchjit_guards import GuardProgram
+from torchjit_guards.program import GuardProgram
 
 __all__ = ["GuardCosts", "measure"]
 
