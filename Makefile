@@ -8,8 +8,8 @@ help: ## list the targets
 demo: ## run the main job on resnet18 and a transformer
 	uv run torchjit demo
 
-test: ## all tests
-	uv run pytest
+test: ## all tests, or with P=fx those of one package; both on two cores
+	uv run pytest $(if $(P),-q -n 2 --dist loadfile --durations=5 packages/torchjit-$(P))
 
 lint: ## ruff
 	uv run ruff check .

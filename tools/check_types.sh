@@ -4,7 +4,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=0
-mypy --strict packages/*/src packages/*/tests --exclude 'conftest\.py$' || failed=1
+mapfile -t sources < <(find packages/*/src -mindepth 1 -maxdepth 1 ! -type l ! -name '*.egg-info' ! -name __pycache__) # no links
+mypy --strict "${sources[@]}" packages/*/tests --exclude 'conftest\.py$' || failed=1
 for conftest in packages/*/tests/conftest.py; do
   mypy --strict "$conftest" || failed=1
 done
