@@ -1,5 +1,7 @@
 """Every Python block of the documentation runs, and the generated pages are current."""
 
+import builtins
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -80,6 +82,65 @@ def test_the_page_of_the_api_shows_each_name_once() -> None:
     (left_out,) = re.findall(r'"!\^\((.*?)\)\$"', page)
     assert sorted(grouped) == sorted(left_out.split("|"))
     assert set(grouped) <= set(torchjit.__all__)
+
+
+INTERNALS = ["design/0001-interfaces.md", "life-of-a-call.md", "glossary.md", "first-change.md", "from-scratch.md"]
+NOT_OURS = {"object", "layers", "operator", "torch", "fx", "ast", "dis", "aten", "array", "make", "autograd"}
+
+
+def stale_names(text: str) -> list[str]:
+    """Of what stands in backticks, modules, classes, functions and files of ours that do not exist."""
+    files = [p for p in ROOT.glob("packages/*/**/*") if p.suffix in (".py", ".c", ".h")]
+    sources = "\n".join(p.read_text() for p in files if "tests" not in p.parts)
+    known = set(re.findall(r"\w+", sources)) | set(dir(builtins))
+    lost = []
+    for quoted in dict.fromkeys(re.findall(r"`([^`\n]+)`", FENCED.sub("", text))):
+        if re.fullmatch(r"[\w./-]+(\.py|\.c|/)", quoted):
+            found = any(str(p).endswith(f"/{quoted}") or f"/{quoted}" in f"{p}" for p in files)
+        elif dotted := re.match(r"torchjit\w*(\.\w+)+", quoted):
+            found = resolves(dotted[0]) or f'"{dotted[0]}"' in sources  # a name as text, such as that of a capsule
+        elif plain := re.match(r"@?([A-Za-z_][\w.]*)(\(|$)", quoted):
+            first, *rest = plain[1].split(".")
+            found = first in NOT_OURS or {first, *rest} <= known
+        else:
+            continue
+        if not found:
+            lost.append(quoted)
+    return lost
+
+
+def resolves(dotted: str) -> bool:
+    module, *rest = dotted.split(".")
+    value = importlib.import_module(module)
+    for k, name in enumerate(rest):
+        if not hasattr(value, name):
+            try:
+                importlib.import_module(".".join([module, *rest[: k + 1]]))
+            except ImportError:
+                return False
+        value = getattr(value, name)
+    return True
+
+
+@pytest.mark.parametrize("page", INTERNALS)
+def test_pages_about_the_inside_name_what_exists(page: str) -> None:
+    assert stale_names((ROOT / "docs" / page).read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        "`torchjit_vm.no_such_thing`",
+        "`torchjit_core.nowhere.f(x)`",
+        "`capture/no_such_file.py`",
+        "`NoSuchClass`",
+        "`no_such_function(x)`",
+    ],
+)
+def test_a_stale_name_is_noticed(stale: str) -> None:
+    assert stale_names(f"Some {stale} here; `torchjit_vm.capture(region)` and `Site.on_miss` exist.") == [
+        stale.strip("`")
+    ]
 
 
 @pytest.mark.parametrize("tool", ["write_reasons", "write_settings"])
