@@ -6,6 +6,9 @@ import pytest
 import torch
 
 import torchjit
+from torchjit_aot.settings import verify_by_default
+
+verify_by_default(True)
 
 
 @pytest.fixture(autouse=True)

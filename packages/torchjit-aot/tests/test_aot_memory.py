@@ -19,7 +19,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 import torchjit_aot
 from torchjit_aot import AotSettings, default_decompositions, joint_graph, min_cut_partition
 from torchjit_aot.costs import bytes_of
-from torchjit_aot.entry import prepare_joint
+from torchjit_aot.joint_passes import prepare_joint
 from torchjit_aot.knapsack import best_to_keep
 from torchjit_aot.partition import _Cutter
 

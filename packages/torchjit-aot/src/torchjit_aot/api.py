@@ -9,8 +9,9 @@ import torch
 from torch import fx
 
 from torchjit_aot.compiler_protocol import CompiledGraph, Kind
-from torchjit_aot.entry import compile, prepare_joint
+from torchjit_aot.entry import compile
 from torchjit_aot.joint import JointGraph
+from torchjit_aot.joint_passes import prepare_joint
 from torchjit_aot.partition import Partitioner
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.settings import AotSettings

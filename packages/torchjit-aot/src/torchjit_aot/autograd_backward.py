@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchjit_aot.backwards import Backwards
+from torchjit_aot.autograd_nodes.dependence import component_reads
+from torchjit_aot.autograd_nodes.lazy_backward import Backwards
+from torchjit_aot.autograd_nodes.leaf_hooks import call_hooks_for_gradients_only
+from torchjit_aot.autograd_nodes.saved_tensors import saved_tensors
 from torchjit_aot.double_backward import linked, links_of, refuse_double_backward
-from torchjit_aot.gradient_hooks import call_hooks_for_gradients_only
-from torchjit_aot.held_inputs import is_static, test_held
+from torchjit_aot.held_inputs import check_saved_layout, is_static
 from torchjit_aot.hooked import unhooked
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
 from torchjit_aot.wrapper import EXCLUDED, Source, in_grad_mode, in_range
 from torchjit_core.reasons import TorchjitError
 
@@ -63,9 +64,10 @@ def backward_of(
     nothing = "False not in missing" if several else f"g{joint.differentiable[0]} is None"
     only = f"{source.bind(call_hooks_for_gradients_only)}(ctx)"
     source.lines += [f"if {nothing}:", f"    {only}", f"    return {', '.join(['None'] * len(results))}"]
-    if has_tensors and len(joint.groups) > 1:
-        groups, needed = source.bind(joint.groups, "groups"), source.bind(needed_by_groups(joint, saved), "needed")
-        source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {groups}, {needed})")
+    if has_tensors and len(joint.dependence.components) > 1:
+        components = source.bind(joint.dependence.components, "groups")
+        reads = source.bind(component_reads(joint, saved), "needed")
+        source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {components}, {reads})")
     elif has_tensors:
         source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
     if has_tensors:
@@ -89,7 +91,7 @@ def backward_of(
         if not is_static(joint.plan.slots[i]):
             layout, symbolic = f"ctx.layouts[{symbolic}]", symbolic + 1
         _fix_tangent(source, f"g{i}", tangent.meta["val"], layout, wanted=f"zeros[{k}]" if several else None)
-    tests = test_held(source, saved) if checked else []
+    tests = check_saved_layout(source, saved) if checked else []
     source.lines += tests
     args, tensors, numbers = [], 0, 0
     for node in saved:
@@ -124,7 +126,7 @@ def backward_of(
         *(f"    {line}" for line in guarded),
     ]
     if several:
-        reach = source.bind(joint.behind, "reach")
+        reach = source.bind(joint.dependence.tangents, "reach")
         source.lines += ["if some:", f"    {only}", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
     parameters = ["grads"] if _GRADS_IN_A_LIST else gradients

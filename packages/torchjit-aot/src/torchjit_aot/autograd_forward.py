@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_aot.double_backward import keep_links, links_of
-from torchjit_aot.held_inputs import is_static, note_held
+from torchjit_aot.held_inputs import is_static, note_saved_layout
 from torchjit_aot.hooked import note_hooked
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.own_nodes import Part
 from torchjit_aot.wrapper import EXCLUDED, Source, in_range, slot_names, slot_versions, writes
 
 __all__ = ["forward_of", "forward_of_part"]
@@ -54,7 +54,7 @@ def forward_of_part(
                 places[slot] += ".detach()"  # two nodes that hold a result of each other would never be freed
     _save_as(source, {node: places[node] if node in places else variable[node] for node in part.saved})
     if checked:
-        source.lines += note_held(source, variable, part.saved)
+        source.lines += note_saved_layout(source, variable, part.saved)
     source.lines.append("ctx.set_materialize_grads(False)")
     _return(part.joint, source, returned)
     parameters = ["ctx", *(variable[node] for node in passed), "rest"]
@@ -98,7 +98,7 @@ def forward_of(
     source.lines += slot_versions(joint, source, slots)  # before autograd notes the versions of what it saves
     _save(joint, source, variable, saved, dirty_count=len(joint.slots))
     if checked:
-        source.lines += note_held(source, variable, saved)
+        source.lines += note_saved_layout(source, variable, saved)
     source.lines.append("ctx.set_materialize_grads(False)")
     constant = [
         returned[i]
@@ -155,8 +155,9 @@ def _save(
 ) -> None:
     places = _places_of_saved(joint, saved, dirty_count)
     for index, slot in joint.mutated_under_grad.items():
-        if joint.slots[slot] in places:
-            places[joint.slots[slot]] = variable[joint.inputs[index]]
+        new = joint.slots[slot]
+        if isinstance(new, fx.Node) and new in places:
+            places[new] = variable[joint.inputs[index]]
     _save_as(source, {node: places[node] if node in places else variable[node] for node in saved})
 
 

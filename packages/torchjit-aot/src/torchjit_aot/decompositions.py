@@ -171,15 +171,15 @@ class _Template:
     result: Any
 
 
-def decompose(joint: JointGraph, table: Table, keep: frozenset[object]) -> None:
-    """Replace the operators of `table` that are not in `keep`, in place."""
+def decompose(joint: JointGraph, table: Table, keep: frozenset[object]) -> JointGraph:
+    """Replace the operators of `table` that are not in `keep`."""
     if joint.has_backward:
         keep -= IN_PARTS_FOR_TRAINING
     used = {op: fn for op, fn in table.items() if op not in keep}
     if not any(node.target in used for node in joint.graph.nodes):
-        return
+        return joint
     with joint.fake_mode, enable_python_dispatcher(), torch.no_grad():
-        _Decomposer(joint, used).run()
+        return _Decomposer(joint, used).run()
 
 
 @final
@@ -191,17 +191,10 @@ class _Decomposer:
         self.writer = GraphWriter()
         self.env: dict[fx.Node, Any] = {}
 
-    def run(self) -> None:
-        joint = self.joint
-        for node in joint.graph.nodes:
+    def run(self) -> JointGraph:
+        for node in self.joint.graph.nodes:
             self.env[node] = self._convert(node)
-        joint.graph = self.writer.graph
-        joint.inputs = [self.env[n] for n in joint.inputs]
-        joint.constants = [(self.env[n], t) for n, t in joint.constants]
-        joint.tangents = [self.env[n] for n in joint.tangents]
-        joint.slots = [self.env[s] if isinstance(s, fx.Node) else s for s in joint.slots]
-        joint.grads = [self.env[g] if g is not None else None for g in joint.grads]
-        joint.mutated = {i: self.env[n] for i, n in joint.mutated.items()}
+        return self.joint.moved(self.env.__getitem__, self.writer.graph)
 
     def _convert(self, node: fx.Node) -> Any:
         if node.op == "placeholder":

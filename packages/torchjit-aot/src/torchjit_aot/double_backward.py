@@ -49,7 +49,7 @@ def links_of(joint: JointGraph, passed: Sequence[fx.Node], saved: Sequence[fx.No
     tensors = [node for node in passed if isinstance(node.meta["val"], torch.Tensor)]
     held = [node for node in saved if isinstance(node.meta["val"], torch.Tensor)]
     parameters, found, missing = [], [], []
-    for i in sorted(joint.behind_gradients):
+    for i in sorted(joint.dependence.differentiable):
         node, source = joint.inputs[i], joint.sources[i]
         if joint.grads[i] is None:
             continue
@@ -60,9 +60,10 @@ def links_of(joint: JointGraph, passed: Sequence[fx.Node], saved: Sequence[fx.No
         else:
             missing.append(node)
     if missing:
-        own = [joint.slots[i] for i in joint.differentiable if i not in joint.plan.apart and joint.slots[i] in held]
-        if own:
-            return Links(tuple(parameters), (*found, held.index(own[0])), ())
+        slots = (joint.slots[i] for i in joint.differentiable if i not in joint.plan.apart)
+        own = next((held.index(slot) for slot in slots if isinstance(slot, fx.Node) and slot in held), None)
+        if own is not None:
+            return Links(tuple(parameters), (*found, own), ())
     return Links(tuple(parameters), tuple(found), tuple(missing))
 
 

@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from torchjit_aot.absent_tangents import prune
 from torchjit_aot.ambient import modes_aside
-from torchjit_aot.attention import fuse_attention, may_fuse_attention
-from torchjit_aot.backwards import BackwardOfSome, Backwards, LazyBackward
-from torchjit_aot.canonicalize import canonicalize
+from torchjit_aot.autograd_nodes.lazy_backward import BackwardOfSome, Backwards, LazyBackward
+from torchjit_aot.autograd_nodes.nodes import Part, parts_of
+from torchjit_aot.autograd_nodes.undefined_tangents import prune
 from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, writes_last
-from torchjit_aot.decompositions import decompose
-from torchjit_aot.functional_random import draw_from_seeds
-from torchjit_aot.functionalize import functionalize
 from torchjit_aot.inputs import no_autocast
-from torchjit_aot.joint import JointGraph, inputs_behind_gradients, tangents_behind, trace_joint
+from torchjit_aot.joint import JointGraph
+from torchjit_aot.joint_passes import prepare_joint
 from torchjit_aot.lazy_inputs import are_lazy, take_memory
-from torchjit_aot.needs import remembered_slots
-from torchjit_aot.own_nodes import Part, parts_of
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
-from torchjit_aot.passes import run_on_graph, run_on_joint
-from torchjit_aot.pooling import slim_max_pools
+from torchjit_aot.passes import run_on_graph
 from torchjit_aot.refusals import BACKWARD_COMPILER
-from torchjit_aot.rewrites import EXACT, FUSED, rewrite_graph, rewrite_joint, tell_rewrites
+from torchjit_aot.rewrites import FUSED, rewrite_graph, tell_rewrites
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import make_inference, make_training, make_training_in_parts
-from torchjit_aot.separate_backwards import separate_groups
 from torchjit_aot.settings import AotSettings
-from torchjit_aot.shared_inputs import Base, guard_history, guard_overlap, shared_bases
-from torchjit_aot.simplify import merge_equal, remove_no_ops
-from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_joint, tell_saved
+from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
+from torchjit_aot.synthetic_bases import guard_history, guard_overlap
 from torchjit_core.events import emit, phase
 from torchjit_core.failures import degraded
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["compile", "prepare_joint"]
+__all__ = ["compile"]
 
 _DEFAULT = AotSettings()
 
@@ -131,76 +122,6 @@ def _refused(gm: fx.GraphModule, refusal: GraphBreak, settings: AotSettings) -> 
         raise refusal
     emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
     return _eager(gm)
-
-
-def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:
-    """Trace, functionalize and decompose: the functional joint graph.
-
-    Raises:
-        GraphBreak: the graph cannot be compiled.
-    """
-    fused: Counter[str] = Counter()
-    if settings.pre_grad_passes or (settings.fuse and may_fuse_attention(gm.graph)):
-        gm = _copy_of(gm)
-        run_on_graph(gm.graph, settings.pre_grad_passes, None)
-        if settings.fuse:
-            fuse_attention(gm.graph, fused)
-    joint = _functional_joint(gm, example_inputs, ())
-    bases = shared_bases(joint, len(example_inputs))
-    if bases:  # what is written is known now: once more, on shared memory
-        joint = _functional_joint(gm, example_inputs, bases)
-    joint.behind, joint.groups = tangents_behind(joint), separate_groups(joint)
-    joint.behind_gradients = inputs_behind_gradients(joint)
-    joint.remembered = remembered_slots(joint)
-    canonicalize(joint)
-    if settings.functional_random:
-        with joint.fake_mode, torch.no_grad():
-            draw_from_seeds(joint)
-    if settings.decompositions:
-        with phase("decompose"):
-            if joint.has_backward:
-                with joint.fake_mode, torch.no_grad():
-                    slim_max_pools(joint)
-            decompose(joint, settings.decompositions, settings.keep_ops)
-    if settings.simplify:
-        with phase("simplify"):
-            fused += rewrite_joint(joint, EXACT)
-            fused["no-op"] += remove_no_ops(joint)
-            fused["common subexpression"] += merge_equal(joint)
-    tell_rewrites(settings.name, +fused)
-    run_on_joint(joint, settings.joint_passes)
-    if settings.compiler_passes:
-        with phase("compiler passes"), joint.fake_mode, torch.no_grad():
-            promised = _promised(joint)
-            for change in settings.compiler_passes:
-                change(joint.graph, promised)
-    tell_joint(settings.name, joint)
-    return joint
-
-
-def _functional_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[Base, ...]) -> JointGraph:
-    with phase("joint trace"):
-        joint = trace_joint(gm, example_inputs, bases)
-    with phase("functionalize"):
-        functionalize(joint)
-    return joint
-
-
-def _promised(joint: JointGraph) -> frozenset[fx.Node]:
-    """The nodes whose strides somebody outside relies on."""
-    grads = [g for g in joint.grads if g is not None]
-    slots = [s for s in joint.slots if isinstance(s, fx.Node)]
-    return frozenset((*slots, *grads, *joint.mutated.values()))
-
-
-def _copy_of(gm: fx.GraphModule) -> fx.GraphModule:
-    """The same calls, for passes to change; parameters and submodules are shared, fallbacks keep the original."""
-    graph = fx.Graph()
-    output = graph.graph_copy(gm.graph, {})
-    graph.output(output)
-    made = fx.GraphModule(gm, graph)
-    made.meta = dict(gm.meta)
-    return made
 
 
 def _eager(gm: fx.GraphModule) -> Callable[..., Any]:
@@ -304,7 +225,7 @@ def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Ba
     def of_some(missing: tuple[bool, ...]) -> BackwardOfSome:
         try:
             with no_autocast():
-                pruned = prune(part.build(), missing, joint.behind, joint.fake_mode)
+                pruned = prune(part.build(), missing, joint.dependence.tangents, joint.fake_mode)
                 if pruned.changed:
                     _finish(pruned.built, joint, settings)
         except Exception as error:  # as for the whole backward

@@ -146,13 +146,13 @@ _RULES: dict[OpOverload, Callable[..., Any]] = {
 _OPERATOR_OF = {rule: operator for operator, rule in _RULES.items()}
 
 
-def draw_from_seeds(joint: JointGraph) -> None:
-    """Replace the random operators that have a rule, in place. The others draw as eager PyTorch does.
+def draw_from_seeds(joint: JointGraph) -> JointGraph:
+    """Replace the random operators that have a rule. The others draw as eager PyTorch does.
 
     None is replaced beside an operator that may set the generator: its seed would be drawn before.
     """
     if any(is_random(node.target) and node.target.namespace not in ("aten", "prims") for node in joint.graph.nodes):
-        return
+        return joint
     by_device: dict[torch.device, list[fx.Node]] = {}
     for node in joint.graph.nodes:
         if node.target in _RULES and _has_rule(node):
@@ -160,10 +160,11 @@ def draw_from_seeds(joint: JointGraph) -> None:
     for device, nodes in by_device.items():
         _give_seeds(joint.graph, device, nodes)
     if by_device:
-        decompose(joint, {rule: rule for rule in _OPERATOR_OF}, frozenset())
+        joint = decompose(joint, {rule: rule for rule in _OPERATOR_OF}, frozenset())
         for node in joint.graph.nodes:
             if node.target in _OPERATOR_OF:  # its result would have had other strides
                 node.target, node.args = _OPERATOR_OF[node.target], node.args[1:]
+    return joint
 
 
 def _tensor(node: fx.Node) -> Tensor:

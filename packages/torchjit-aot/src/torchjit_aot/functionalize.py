@@ -22,7 +22,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from torchjit_aot.aliasing import storage_key
-from torchjit_aot.functional_twins import functional_twin
+from torchjit_aot.functional_variants import functional_variant
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph, version_moved
 from torchjit_aot.overlap import byte_range, is_dense, overlaps_itself, overlaps_partly
@@ -88,15 +88,16 @@ class _View:
     version: int
 
 
-def functionalize(joint: JointGraph) -> None:
-    """Make the joint graph free of writes, in place; fill `mutated` and `versions_move`.
+def functionalize(joint: JointGraph) -> JointGraph:
+    """The joint graph free of writes; with what is `mutated`, and whose versions move.
 
     Raises:
         GraphBreak: a write or view without a functional form, or a written input that shares its storage.
     """
-    if joint.written:
-        with joint.fake_mode, enable_python_dispatcher(), torch.no_grad():
-            _Functionalizer(joint).run()
+    if not joint.written:
+        return joint
+    with joint.fake_mode, enable_python_dispatcher(), torch.no_grad():
+        return _Functionalizer(joint).run()
 
 
 @final
@@ -119,7 +120,7 @@ class _Functionalizer:
                     found.add(storage_key(target.meta["val"]))
         return found
 
-    def run(self) -> None:
+    def run(self) -> JointGraph:
         for node in self.joint.graph.nodes:
             self.writer.source = node
             if node.op == "placeholder":
@@ -128,7 +129,7 @@ class _Functionalizer:
                 self._write_op(node)
             else:
                 self._plain(node)
-        self._finish()
+        return self._finish()
 
     # ---------------------------------------------------------------- reading
 
@@ -232,7 +233,7 @@ class _Functionalizer:
             self._assign(func, target, self._copied(value, target))
             self.env[node] = self.read(target)
             return
-        functional = _out_of_place(node) or functional_twin(func)
+        functional = _out_of_place(node) or functional_variant(func)
         if (
             functional is None
             or not all(targets)
@@ -371,25 +372,28 @@ class _Functionalizer:
 
     # ---------------------------------------------------------------- the end
 
-    def _finish(self) -> None:
+    def _finish(self) -> JointGraph:
         joint, read = self.joint, self.read
+        mutated, versions_move = {}, set(joint.versions_move)
         for i, node in enumerate(joint.inputs):
             key = self._key(node)
             if key is not None and self.storages[key].version:
-                joint.mutated[i] = self.storages[key].value
+                mutated[i] = self.storages[key].value
                 if key in self.loud and version_moved(joint.sources[i].value):
-                    joint.versions_move.add(i)
+                    versions_move.add(i)
         for node, _ in joint.constants:
             key = self._key(node)
             if key is not None and self.storages[key].version:
                 raise GraphBreak(FUNCTIONALIZE, "a constant tensor is written to")
-        joint.slots = [read(s) if isinstance(s, fx.Node) else s for s in joint.slots]
-        joint.grads = [read(g) if g is not None else None for g in joint.grads]
-        joint.inputs = [self.env[n] for n in joint.inputs]
-        joint.constants = [(self.env[n], t) for n, t in joint.constants]
-        joint.tangents = [self.env[n] for n in joint.tangents]
-        joint.graph = self.writer.graph
-        joint.written = False
+        placeholders = attrs.evolve(joint, slots=(), grads=()).moved(self.env.__getitem__, self.writer.graph)
+        return attrs.evolve(
+            placeholders,
+            slots=tuple(read(s) if isinstance(s, fx.Node) else s for s in joint.slots),
+            grads=tuple(read(g) if g is not None else None for g in joint.grads),
+            mutated=mutated,
+            versions_move=frozenset(versions_move),
+            written=False,
+        )
 
 
 def _written_nodes(node: fx.Node, argument: int | str) -> list[fx.Node]:

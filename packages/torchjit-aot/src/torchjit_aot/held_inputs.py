@@ -10,7 +10,7 @@ from torch import fx
 
 from torchjit_aot.wrapper import Source
 
-__all__ = ["is_static", "note_held", "test_held"]
+__all__ = ["check_saved_layout", "is_static", "note_saved_layout"]
 
 
 def _held(saved: Sequence[fx.Node]) -> list[tuple[int, fx.Node]]:
@@ -25,7 +25,7 @@ def _formats(source: Source, tensors: str) -> str:
     return f"([*map({strides}, {tensors})], [*map({sizes}, {tensors})])"
 
 
-def note_held(source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node]) -> list[str]:
+def note_saved_layout(source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node]) -> list[str]:
     """Lines that keep the layouts of the caller's saved tensors, where these vary from call to call."""
     held = [node for _, node in _held(saved)]
     if all(is_static(node.meta["val"]) for node in held):
@@ -36,7 +36,7 @@ def note_held(source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.N
 _BYTES: Any = vars(torch._C.TensorBase)["nbytes"].__get__
 
 
-def test_held(source: Source, saved: Sequence[fx.Node]) -> list[str]:
+def check_saved_layout(source: Source, saved: Sequence[fx.Node]) -> list[str]:
     """Lines that make the variable `odd` true where the caller's tensors, among the saved ones, have got memory of another layout.
 
     Compiled code would read it as the old one, or beyond its end. Eager PyTorch reads the tensor that there is.

@@ -2,89 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from typing import Any, final
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, final
 
 import attrs
 import torch
 from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.stateless import _reparametrize_module
 
 from torchjit_aot.aliasing import OutputPlan, plan_outputs
+from torchjit_aot.autograd_nodes.dependence import Dependence
+from torchjit_aot.autograd_nodes.freed_history import freed_slots
 from torchjit_aot.backward_engine import gradients, needs_python_engine
 from torchjit_aot.costs import is_alias
 from torchjit_aot.dropout_scales import SCALED_AS_EAGER
 from torchjit_aot.flatten import Shape, flatten
-from torchjit_aot.freed import freed_slots
 from torchjit_aot.grad_scaler import TAKEN_APART_WHILE_TRACED
 from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, no_autocast, tracing_context
 from torchjit_aot.record import Recorder
 from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE, TRACE_FAILED
 from torchjit_aot.replay import replay
-from torchjit_aot.shared_inputs import Base, fake_views
-from torchjit_aot.symbols import SYMBOLIC_TYPES
+from torchjit_aot.synthetic_bases import SyntheticBase, fake_views
 from torchjit_core.reasons import GraphBreak
 from torchjit_torch.quiet_fakes import QUIET_FAKES
 
 aten = torch.ops.aten
+Slot: TypeAlias = fx.Node | int | float | bool | None
+"""A result of the forward: computed, or a number that is known."""
 
 __all__ = [
     "JointGraph",
-    "bits_of_tangents",
-    "inputs_behind_gradients",
     "tangent_like",
-    "tangents_behind",
     "trace_joint",
     "version_moved",
 ]
 
 
-def bits_of_tangents(joint: JointGraph) -> dict[fx.Node, int]:
-    """For each node that depends on tangents: a bit for each of them."""
-    behind: dict[fx.Node, int] = {node: 1 << k for k, node in enumerate(joint.tangents)}
-    for node in joint.graph.nodes:
-        if node not in behind:
-            bits = 0
-            for source in node.all_input_nodes:
-                bits |= behind.get(source, 0)
-            if bits:
-                behind[node] = bits
-    return behind
-
-
-def tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
-    """For each input's gradient: the positions of the tangents that it depends on."""
-    behind = bits_of_tangents(joint)
-    masks = [behind.get(grad, 0) if grad is not None else 0 for grad in joint.grads]
-    return tuple(tuple(k for k in range(len(joint.tangents)) if mask >> k & 1) for mask in masks)
-
-
-def inputs_behind_gradients(joint: JointGraph) -> frozenset[int]:
-    """The positions of the inputs with a gradient that some gradient depends on in a way that could be differentiated again.
-
-    That is through floating numbers only: not through sizes, indices and masks.
-    """
-    behind = {grad for grad in joint.grads if grad is not None}
-    for node in reversed(joint.graph.nodes):
-        if node in behind:
-            behind.update(source for source in node.all_input_nodes if _may_be_differentiated(source.meta.get("val")))
-    return frozenset(
-        i
-        for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
-        if grad is not None and node in behind
-    )
-
-
-def _may_be_differentiated(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.is_floating_point() or value.is_complex()
-    return not isinstance(value, (int, float, bool, *SYMBOLIC_TYPES))  # the results of an operator with several
-
-
 @final
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class JointGraph:
-    """Forward and backward as one graph of aten operators.
+    """Forward and backward as one graph of aten operators. The object is frozen; passes change the graph, and give another object.
 
     Attributes:
         graph: the nodes; it has no output node.
@@ -97,19 +56,14 @@ class JointGraph:
         plan: how the outputs are made from inputs and slots.
         shape: structure of the original output; its leaves are `plan.outputs`.
         sources: the inputs as they were traced.
-        mutated: for each input whose data are written: the node of its final value (filled by functionalization).
+        mutated: for each input whose data are written: the node of its final value (none before functionalization).
         mutated_under_grad: the inputs whose autograd history changed: the value is in `slots`.
         versions_move: the inputs whose version counter eager PyTorch would move.
         versions: how often eager PyTorch counts a write to an input, `reshaped` among them, if it does.
         slot_versions: the version counters of results in `slots` that the program has written to; the others' are 0.
         versions_early: those of `versions_move` whose version moves before anything is saved for the backward, which then does not see it.
         written: does the graph have operators with mutable arguments?
-        behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
-            dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
-        groups: the positions of tangents, those together whose backwards share an operator, as traced.
-        behind_gradients: the positions of the inputs that `inputs_behind_gradients` gives, as traced.
-        remembered: the positions in `slots` whose memory the backward reads, as traced: what eager PyTorch saves, so that it sees
-            what the caller writes there.
+        dependence: what the gradients depend on, as traced.
         reshaped: operators that change sizes or strides of inputs in place: (input, operator, other arguments).
         bases: memory that several inputs share; each is an input too, the last ones.
         freed: for each item of `slots` whose backward eager PyTorch refuses, because the graph behind it was freed: the
@@ -117,30 +71,27 @@ class JointGraph:
     """
 
     graph: fx.Graph
-    fake_mode: Any
-    inputs: list[fx.Node]
-    constants: list[tuple[fx.Node, torch.Tensor]]
-    tangents: list[fx.Node]
-    slots: list[Any]
-    differentiable: list[int]
-    grads: list[fx.Node | None]
+    fake_mode: FakeTensorMode
+    inputs: tuple[fx.Node, ...]
+    constants: tuple[tuple[fx.Node, torch.Tensor], ...]
+    tangents: tuple[fx.Node, ...]
+    slots: tuple[Slot, ...]
+    differentiable: tuple[int, ...]
+    grads: tuple[fx.Node | None, ...]
     plan: OutputPlan
     shape: Shape
-    sources: list[GraphInput]
-    mutated: dict[int, fx.Node]
-    mutated_under_grad: dict[int, int]
-    versions_move: set[int]
+    sources: tuple[GraphInput, ...]
+    mutated: Mapping[int, fx.Node]
+    mutated_under_grad: Mapping[int, int]
+    versions_move: frozenset[int]
     written: bool
-    versions: dict[int, int] = attrs.field(factory=dict)
-    slot_versions: dict[int, int] = attrs.field(factory=dict)
-    versions_early: set[int] = attrs.field(factory=set)
-    behind: tuple[tuple[int, ...], ...] = ()
-    groups: tuple[tuple[int, ...], ...] = ()
-    behind_gradients: frozenset[int] = frozenset()
-    remembered: frozenset[int] = frozenset()
-    reshaped: list[tuple[int, Any, tuple[Any, ...]]] = attrs.field(factory=list)
-    bases: tuple[Base, ...] = ()
-    freed: dict[int, tuple[int, ...]] = attrs.field(factory=dict)
+    versions: Mapping[int, int]
+    slot_versions: Mapping[int, int]
+    versions_early: frozenset[int]
+    reshaped: tuple[tuple[int, OpOverload, tuple[Any, ...]], ...]
+    bases: tuple[SyntheticBase, ...]
+    freed: Mapping[int, tuple[int, ...]]
+    dependence: Dependence = attrs.field(factory=Dependence)
 
     @property
     def base_inputs(self) -> range:
@@ -152,13 +103,26 @@ class JointGraph:
         """Is there anything to differentiate?"""
         return any(grad is not None for grad in self.grads)
 
+    def moved(self, now: Callable[[fx.Node], fx.Node], graph: fx.Graph) -> JointGraph:
+        """The same with other nodes, in this graph."""
+        return attrs.evolve(
+            self,
+            graph=graph,
+            inputs=tuple(map(now, self.inputs)),
+            constants=tuple((now(node), tensor) for node, tensor in self.constants),
+            tangents=tuple(map(now, self.tangents)),
+            slots=tuple(now(slot) if isinstance(slot, fx.Node) else slot for slot in self.slots),
+            grads=tuple(grad if grad is None else now(grad) for grad in self.grads),
+            mutated={i: now(node) for i, node in self.mutated.items()},
+        )
+
 
 def version_moved(traced: torch.Tensor) -> bool:
     """Did the trace move this input's version? Not by what is done through `.data`, which has a counter of its own."""
     return traced.is_inference() or traced._version != 0
 
 
-def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[Base, ...] = ()) -> JointGraph:
+def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[SyntheticBase, ...] = ()) -> JointGraph:
     """Trace the graph's forward and, if gradients may be asked for, its backward.
 
     Grad mode and autocast are those of the caller.
@@ -202,18 +166,18 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
     return JointGraph(
         graph=recorder.graph,
         fake_mode=fake_mode,
-        inputs=inputs,
-        constants=recorder.constants,
-        tangents=tangents,
-        slots=[recorder.node_of(value) for value in plan.slots],
-        differentiable=differentiable,
-        grads=grads,
+        inputs=tuple(inputs),
+        constants=tuple(recorder.constants),
+        tangents=tuple(tangents),
+        slots=tuple(recorder.node_of(value) for value in plan.slots),
+        differentiable=tuple(differentiable),
+        grads=tuple(grads),
         plan=plan,
         shape=shape,
-        sources=sources,
+        sources=tuple(sources),
         mutated={},
         mutated_under_grad={i: plan.slot_of(sources[i].value) for i in under_grad},
-        versions_move=set(moving),
+        versions_move=frozenset(moving),
         versions=versions,
         slot_versions=slot_versions,
         versions_early=_unseen(recorder.graph, {inputs[i]: (i, node) for i, node in moving.items()}),
@@ -230,7 +194,7 @@ def _moved_versions(values: Iterable[Any]) -> dict[int, int]:
     return {i: t._version for i, t in tensors.items() if t._version}
 
 
-def _share(bases: tuple[Base, ...], sources: list[GraphInput], fake_mode: Any) -> list[list[torch.Tensor]]:
+def _share(bases: tuple[SyntheticBase, ...], sources: list[GraphInput], fake_mode: Any) -> list[list[torch.Tensor]]:
     """Put the members of each base on one memory, and the base behind the inputs; returns the members' new values."""
     made = []
     for number, base in enumerate(bases):
@@ -243,7 +207,7 @@ def _share(bases: tuple[Base, ...], sources: list[GraphInput], fake_mode: Any) -
 
 
 def _take_views(
-    bases: tuple[Base, ...],
+    bases: tuple[SyntheticBase, ...],
     views: list[list[torch.Tensor]],
     inputs: list[fx.Node],
     alone: dict[int, Any],
@@ -263,10 +227,10 @@ def _tensor_positions(sources: list[GraphInput]) -> list[int]:
     return [i for i, source in enumerate(sources) if isinstance(source.value, torch.Tensor)]
 
 
-def _unseen(graph: fx.Graph, moving: dict[fx.Node, tuple[int, fx.Node]]) -> set[int]:
+def _unseen(graph: fx.Graph, moving: dict[fx.Node, tuple[int, fx.Node]]) -> frozenset[int]:
     """The inputs whose move eager's backward does not see: what it reads of them was saved after it, or nothing was."""
     if not moving:
-        return set()
+        return frozenset()
     place = {node: k for k, node in enumerate(graph.nodes)}
     made: dict[int, int] = {}  # from an operator's number to its first node
     for node, k in place.items():
@@ -284,12 +248,14 @@ def _unseen(graph: fx.Graph, moving: dict[fx.Node, tuple[int, fx.Node]]) -> set[
                     views.add(other)
         if all(made.get(reader.meta.get("seq_nr"), -1) > place[change] for reader in readers):
             unseen.add(i)
-    return unseen
+    return frozenset(unseen)
 
 
-def _with_positions(recorder: Recorder, sources: list[GraphInput]) -> list[tuple[int, Any, tuple[Any, ...]]]:
+def _with_positions(
+    recorder: Recorder, sources: list[GraphInput]
+) -> tuple[tuple[int, OpOverload, tuple[Any, ...]], ...]:
     tensors = _tensor_positions(sources)
-    return [(tensors[number], func, args) for number, func, args in recorder.reshaped]
+    return tuple((tensors[number], func, args) for number, func, args in recorder.reshaped)
 
 
 def _run_forward(

@@ -20,14 +20,14 @@ from typing import TypeAlias, final
 import attrs
 from torch import fx
 
+from torchjit_aot.autograd_nodes.needs import Needs, ancestors, backward_values, protect_inputs
 from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_symbolic, owner_of
 from torchjit_aot.dinic import FlowNetwork
 from torchjit_aot.formulas import Formula, find_formulas
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.knapsack import best_to_keep
-from torchjit_aot.needs import Needs, ancestors, backward_values, protect_inputs
+from torchjit_aot.recompute_policy import MATERIALIZED, banned_nodes, parents_of
 from torchjit_aot.recurrent import read_by_recurrent_layers
-from torchjit_aot.repeat import MATERIALIZED, banned_nodes, parents_of
 from torchjit_aot.timing import seconds_of, seconds_of_step
 
 __all__ = ["Partition", "Partitioner", "backward_values", "min_cut_partition", "save_what_is_read"]
@@ -106,7 +106,11 @@ class _Cutter:
         self.formulas = find_formulas(joint, exact=exact)
         offered = [n for node, f in self.formulas.items() if node in needs.shared for n in f.reads]
         self.needs = Needs(needs.backward, needs.shared | ancestors(offered), needs.read)
-        remembered = {owner_of(joint.slots[i]) for i in joint.remembered} & self.needs.shared
+        remembered = {
+            owner_of(s)
+            for i, s in enumerate(joint.slots)
+            if i in joint.dependence.read_slots and isinstance(s, fx.Node)
+        } & self.needs.shared
         remembered |= {owner_of(node) for node in read_by_recurrent_layers(joint.graph)} & self.needs.shared
         self.kept = {node for node in remembered if not _never_saved(node, self.unsafe)}
         self.order = _in_order(joint, self.needs, self.formulas)

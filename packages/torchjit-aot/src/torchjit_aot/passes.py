@@ -114,18 +114,15 @@ def run_on_graph(graph: fx.Graph, passes: Sequence[GraphPass], fake_mode: Any) -
                 _fill_values(graph)
 
 
-def run_on_joint(joint: JointGraph, passes: Sequence[GraphPass]) -> None:
-    """Run the passes on the joint graph; results that they replace are replaced in the joint graph's lists too."""
-    if not passes:
-        return
+def run_on_joint(joint: JointGraph, passes: Sequence[GraphPass]) -> JointGraph:
+    """Run the passes on the joint graph; results that they replace are replaced in what is given back, too."""
     keys = list(joint.mutated)
-    joint.graph.output((tuple(joint.slots), tuple(joint.grads), tuple(joint.mutated[k] for k in keys)))
+    joint.graph.output((joint.slots, joint.grads, tuple(joint.mutated[k] for k in keys)))
     run_on_graph(joint.graph, passes, joint.fake_mode)
     output = next(n for n in reversed(list(joint.graph.nodes)) if n.op == "output")
     slots, grads, mutated = output.args[0]
-    joint.slots, joint.grads = list(slots), list(grads)
-    joint.mutated = dict(zip(keys, mutated, strict=True))
     joint.graph.erase_node(output)
+    return attrs.evolve(joint, slots=tuple(slots), grads=tuple(grads), mutated=dict(zip(keys, mutated, strict=True)))
 
 
 def _fill_values(graph: fx.Graph) -> None:

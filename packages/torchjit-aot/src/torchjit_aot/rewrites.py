@@ -184,7 +184,7 @@ def _is_full(node: Any) -> bool:
     return isinstance(node, fx.Node) and node.target is aten.full.default and type(node.args[1]) in (int, float, bool)
 
 
-def fold_known_numbers(joint: JointGraph) -> int:
+def fold_known_numbers(joint: JointGraph) -> tuple[JointGraph, int]:
     """Calls whose tensors all hold one repeated number become `full`, in place.
 
     Returns:
@@ -207,8 +207,7 @@ def fold_known_numbers(joint: JointGraph) -> int:
         node.replace_all_uses_with(made)
         joint.graph.erase_node(node)
         gone[node] = made
-    rename(joint, gone)
-    return len(gone)
+    return rename(joint, gone), len(gone)
 
 
 def _known(node: fx.Node) -> Any:
@@ -236,15 +235,15 @@ def _known(node: fx.Node) -> Any:
 # ------------------------------------------------------------------------------------------------- the engine
 
 
-def rewrite_joint(joint: JointGraph, rules: Sequence[Rule]) -> Counter[str]:
-    """Apply the rules until none fits, in place. Results keep their place, so that no two of them become one tensor."""
+def rewrite_joint(joint: JointGraph, rules: Sequence[Rule]) -> tuple[JointGraph, Counter[str]]:
+    """Apply the rules until none fits. Results keep their place, so that no two of them become one tensor."""
     returned, gone = returned_storages(joint), dict[fx.Node, fx.Node]()
     with joint.fake_mode, torch.no_grad():
         count = _rewrite(joint.graph, rules, returned, gone)
-        if folded := fold_known_numbers(joint):
-            count["known number"] = folded
-    rename(joint, gone)
-    return count
+        joint, folded = fold_known_numbers(joint)
+    if folded:
+        count["known number"] = folded
+    return rename(joint, gone), count
 
 
 def rewrite_graph(graph: fx.Graph, rules: Sequence[Rule], fake_mode: Any) -> Counter[str]:

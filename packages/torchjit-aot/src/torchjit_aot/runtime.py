@@ -15,11 +15,11 @@ from torch import fx
 from torchjit_aot.aliasing import FromSlot, OutputPlan
 from torchjit_aot.autograd_backward import backward_of
 from torchjit_aot.autograd_forward import forward_of, forward_of_part
-from torchjit_aot.backwards import Backwards
+from torchjit_aot.autograd_nodes.lazy_backward import Backwards
+from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.compiler_protocol import CompiledGraph, writes_last
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.own_nodes import Part
 from torchjit_aot.wrapper import (
     EXCLUDED,
     Source,
@@ -43,7 +43,7 @@ def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[tor
     plan: OutputPlan = joint.plan
     whole = joint.shape if isinstance(joint.shape, tuple) else (None, None, ())
     return (
-        list(inputs) == joint.inputs
+        tuple(inputs) == joint.inputs
         and not state
         and not joint.bases
         and not joint.versions_move

@@ -11,9 +11,17 @@ from torch._ops import OpOverload
 
 from torchjit_aot.passes import GraphPass
 
-__all__ = ["AotSettings", "CompilerPass"]
+__all__ = ["AotSettings", "CompilerPass", "verify_by_default"]
 
 CompilerPass: TypeAlias = Callable[[fx.Graph, Set[fx.Node]], None]
+
+
+_VERIFIES = [False]
+
+
+def verify_by_default(verifies: bool) -> None:
+    """What `AotSettings.verify` is where it is not said: for tests."""
+    _VERIFIES[:] = [verifies]
 
 
 def _at_once(build: Callable[[], Any]) -> Any:
@@ -48,6 +56,7 @@ class AotSettings:
             again instead of keeping them. They are then not those that eager PyTorch draws.
         later: calls a function that compiles, and returns its result: for a backward that is compiled at its first call, whose state
             and interrupts the caller may want to see to.
+        verify: check the joint graph after each pass; see `verify_by_default`.
         fallback: run a graph that cannot be compiled by eager PyTorch (an event tells the reason). False: raise.
         name: prefix of the graphs' names.
     """
@@ -66,5 +75,6 @@ class AotSettings:
     post_grad_passes: tuple[GraphPass, ...] = ()
     functional_random: bool = False
     later: Callable[[Callable[[], Any]], Any] = attrs.field(default=_at_once, repr=False)
+    verify: bool = attrs.field(factory=lambda: _VERIFIES[-1])
     fallback: bool = True
     name: str = "graph"

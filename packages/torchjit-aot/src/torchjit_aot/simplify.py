@@ -18,13 +18,13 @@ __all__ = ["merge_equal", "remove_no_ops", "rename", "returned_storages", "same_
 aten = torch.ops.aten
 
 
-def merge_equal(joint: JointGraph) -> int:
+def merge_equal(joint: JointGraph) -> tuple[JointGraph, int]:
     """Let equal calls be one node, in place: same operator, same arguments, no effect, no random numbers.
 
     Results that the caller gets stay apart, so that writing to one does not change another.
 
     Returns:
-        How many nodes went.
+        The joint graph, and how many nodes went.
     """
     seen: dict[Any, fx.Node] = {}
     returned = returned_storages(joint)
@@ -41,8 +41,7 @@ def merge_equal(joint: JointGraph) -> int:
         node.replace_all_uses_with(first)
         gone[node] = first
         joint.graph.erase_node(node)
-    rename(joint, gone)
-    return len(gone)
+    return rename(joint, gone), len(gone)
 
 
 def _mergeable(first: fx.Node, node: fx.Node, returned: set[fx.Node]) -> bool:
@@ -98,11 +97,11 @@ def _frozen(value: Any) -> Any:
     return value if isinstance(value, fx.Node) else (type(value), value)
 
 
-def remove_no_ops(joint: JointGraph) -> int:
+def remove_no_ops(joint: JointGraph) -> tuple[JointGraph, int]:
     """Drop calls that give their argument: casts to the same dtype, views to the same sizes, copies nobody needs.
 
     Returns:
-        How many nodes went.
+        The joint graph, and how many nodes went.
     """
     returned = returned_storages(joint)
     gone: dict[fx.Node, fx.Node] = {}
@@ -116,8 +115,7 @@ def remove_no_ops(joint: JointGraph) -> int:
             node.replace_all_uses_with(source)
             gone[node] = source
             joint.graph.erase_node(node)
-    rename(joint, gone)
-    return len(gone)
+    return rename(joint, gone), len(gone)
 
 
 def same_kind(a: Any, b: Any) -> bool:
@@ -159,16 +157,14 @@ _NO_OPS: dict[Any, Any] = {
 """Operators that do nothing when the result has the argument's sizes, strides and dtype. The graph has no writes."""
 
 
-def rename(joint: JointGraph, gone: dict[fx.Node, fx.Node]) -> None:
-    """Let the joint graph's own lists refer to the nodes that took the places of others."""
+def rename(joint: JointGraph, gone: dict[fx.Node, fx.Node]) -> JointGraph:
+    """Let the joint graph refer to the nodes that took the places of others."""
     if not gone:
-        return
+        return joint
 
-    def now(node: Any) -> Any:
-        while isinstance(node, fx.Node) and node in gone:
+    def now(node: fx.Node) -> fx.Node:
+        while node in gone:
             node = gone[node]
         return node
 
-    joint.slots = [now(s) for s in joint.slots]
-    joint.grads = [now(g) for g in joint.grads]
-    joint.mutated = {i: now(n) for i, n in joint.mutated.items()}
+    return joint.moved(now, joint.graph)

@@ -10,11 +10,11 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
+from torchjit_aot.autograd_nodes.needs import effects_of_backward
 from torchjit_aot.costs import bytes_of, is_symbolic
 from torchjit_aot.formulas import Formula
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.needs import effects_of_backward
 from torchjit_aot.partition import Partition
 from torchjit_aot.record import add_placeholder
 from torchjit_core.events import emit_lazy

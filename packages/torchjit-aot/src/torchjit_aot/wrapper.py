@@ -9,10 +9,10 @@ import torch
 from torch import fx
 
 from torchjit_aot.aliasing import Constant, FromInput, FromSlot, Ref
+from torchjit_aot.autograd_nodes.freed_history import with_freed_history
 from torchjit_aot.flatten import rebuild_source
-from torchjit_aot.freed import with_freed_history
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.shared_inputs import real_base
+from torchjit_aot.synthetic_bases import real_base
 from torchjit_core.events import current_compile_id
 from torchjit_core.writing import WRITES_FROM
 

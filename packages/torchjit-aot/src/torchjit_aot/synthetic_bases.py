@@ -22,14 +22,14 @@ from torchjit_core.reasons import GraphBreak
 if TYPE_CHECKING:
     from torchjit_aot.joint import JointGraph
 
-__all__ = ["Base", "fake_views", "guard_history", "guard_overlap", "real_base", "shared_bases"]
+__all__ = ["SyntheticBase", "fake_views", "guard_history", "guard_overlap", "real_base", "synthetic_bases"]
 
 aten = torch.ops.aten
 
 
 @final
 @attrs.frozen
-class Base:
+class SyntheticBase:
     """The memory of several inputs.
 
     Attributes:
@@ -47,7 +47,7 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def shared_bases(joint: JointGraph, count: int) -> tuple[Base, ...]:
+def synthetic_bases(joint: JointGraph, count: int) -> tuple[SyntheticBase, ...]:
     """Look at the real inputs of this call.
 
     Args:
@@ -79,14 +79,14 @@ def shared_bases(joint: JointGraph, count: int) -> tuple[Base, ...]:
     return tuple(found)
 
 
-def _reshaped_alone(joint: JointGraph, bases: Sequence[Base]) -> set[int]:
+def _reshaped_alone(joint: JointGraph, bases: Sequence[SyntheticBase]) -> set[int]:
     """Inputs of a graph with a backward, outside the bases, that change their sizes or strides: this moves the version
     counter that they share with other views of their memory, which the backward may have saved."""
     grouped = {i for base in bases for i in base.members}
     return {i for i, _, _ in joint.reshaped if i not in grouped} if joint.has_backward else set()
 
 
-def _base_of(sources: Sequence[GraphInput], members: tuple[int, ...]) -> Base:
+def _base_of(sources: Sequence[GraphInput], members: tuple[int, ...]) -> SyntheticBase:
     first = sources[0].real
     for source in sources:
         value, real = source.value, source.real
@@ -99,7 +99,7 @@ def _base_of(sources: Sequence[GraphInput], members: tuple[int, ...]) -> Base:
     extent = max(offset + _span(source.real) for offset, source in zip(offsets, sources, strict=True))
     if extent > _WASTE * sum(source.real.numel() for source in sources) + _SMALL:
         raise GraphBreak(SHARED_STORAGE, f"{sources[0].name}, in a storage that is mostly not used")
-    return Base(members, offsets, extent)
+    return SyntheticBase(members, offsets, extent)
 
 
 _WASTE, _SMALL = 2, 4096
@@ -120,7 +120,7 @@ def _share_a_version(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def fake_views(
-    base: Base, sources: Sequence[GraphInput], fake_mode: Any, name: str
+    base: SyntheticBase, sources: Sequence[GraphInput], fake_mode: Any, name: str
 ) -> tuple[GraphInput, list[torch.Tensor]]:
     """The base as an input of the trace, and its members as views of it."""
     first = sources[base.members[0]].real
@@ -133,7 +133,7 @@ def fake_views(
     return GraphInput(name, flat, None, real_base(first, base), False), views
 
 
-def real_base(first: torch.Tensor, base: Base) -> torch.Tensor:
+def real_base(first: torch.Tensor, base: SyntheticBase) -> torch.Tensor:
     """The base of a call, from the group's first member."""
     return first.as_strided((base.extent,), (1,), 0)
 

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-__all__ = ["functional_twin"]
+__all__ = ["functional_variant"]
 
 _LIBRARY = torch.library.Library("torchjit_functional", "FRAGMENT")  # type: ignore[no-untyped-call]
 _MADE: dict[OpOverload, OpOverload | None] = {}
 _ATEN = ("aten", "prims", "prim")
 
 
-def functional_twin(func: OpOverload) -> OpOverload | None:
+def functional_variant(func: OpOverload) -> OpOverload | None:
     """The functional operator, defined when it is first asked for; None if `func` cannot have one.
 
     Its results are those of `func` that alias nothing, then the new value of each argument that `func` writes to.

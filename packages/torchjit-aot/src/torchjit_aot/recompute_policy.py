@@ -10,9 +10,9 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
+from torchjit_aot.autograd_nodes.needs import Needs
 from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_reduction, is_symbolic, owner_of
 from torchjit_aot.formulas import Formula
-from torchjit_aot.needs import Needs
 from torchjit_torch.operators import is_random, writes_to
 
 __all__ = ["MATERIALIZED", "banned_nodes", "parents_of"]

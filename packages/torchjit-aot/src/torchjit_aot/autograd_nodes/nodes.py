@@ -16,9 +16,9 @@ import attrs
 import torch
 from torch import fx
 
-from torchjit_aot.absent_tangents import prune
+from torchjit_aot.autograd_nodes.needs import effects_of_backward
+from torchjit_aot.autograd_nodes.undefined_tangents import prune
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.needs import effects_of_backward
 from torchjit_aot.split import BuiltGraph
 from torchjit_aot.symbols import SYMBOLIC_TYPES, expression_of
 
@@ -51,17 +51,21 @@ def parts_of(joint: JointGraph, saved: Sequence[fx.Node], build: Callable[[], Bu
         saved: what its backward reads.
         build: makes the backward's graph of the whole.
     """
-    if len(joint.groups) < 2 or effects_of_backward(joint):
+    if len(joint.dependence.components) < 2 or effects_of_backward(joint):
         return ()
     if any(joint.grads[i] is not None or joint.inputs[i] in saved for i in joint.mutated_under_grad):
         return ()  # one part would be given what another has written
-    if any(grad is not None and not behind for grad, behind in zip(joint.grads, joint.behind, strict=True)):
+    if any(
+        grad is not None and not behind for grad, behind in zip(joint.grads, joint.dependence.tangents, strict=True)
+    ):
         return ()  # a gradient that is always there
     together: dict[frozenset[int], list[int]] = {}
     far = _with_nodes_behind(joint)
-    for group in joint.groups:
-        together.setdefault(frozenset(i for i in far if not set(joint.behind[i]).isdisjoint(group)), []).extend(group)
-    behind_any = {k for ks in joint.behind for k in ks}
+    for group in joint.dependence.components:
+        together.setdefault(
+            frozenset(i for i in far if not set(joint.dependence.tangents[i]).isdisjoint(group)), []
+        ).extend(group)
+    behind_any = {k for ks in joint.dependence.tangents for k in ks}
     for key in [key for key, tangents in together.items() if behind_any.isdisjoint(tangents)]:
         # Zeros whatever the tangent (`torch.normal(w, 1.0)`): a node of their own would have no input, and they no history.
         rest = together.pop(key)
@@ -87,31 +91,28 @@ def _part(joint: JointGraph, tangents: Sequence[int], build: Callable[[], BuiltG
     missing = [k not in tangents for k in range(len(joint.tangents))]
 
     def build_part() -> tuple[BuiltGraph, bool]:
-        pruned = prune(build(), missing, joint.behind, joint.fake_mode)
+        pruned = prune(build(), missing, joint.dependence.tangents, joint.fake_mode)
         alone = not any(read and gone for read, gone in zip(pruned.reads, missing, strict=True))
         return _without_unread(pruned.built, len(tangents)), alone
 
     built, alone = build_part()
     if not alone:
         return None  # it asks for the sizes of a tangent of the others
-    places = {k: place for place, k in enumerate(tangents)}
-    behind = tuple(tuple(places[k] for k in ks if k in places) for ks in joint.behind)
     slots = tuple(joint.differentiable[k] for k in tangents)
+    dependence = joint.dependence.of_part(tangents, slots)
     seen = attrs.evolve(
         joint,
-        tangents=[joint.tangents[k] for k in tangents],
-        slots=[joint.slots[i] for i in slots],
-        differentiable=list(range(len(slots))),
-        grads=[grad if ks else None for grad, ks in zip(joint.grads, behind, strict=True)],
+        tangents=tuple(joint.tangents[k] for k in tangents),
+        slots=tuple(joint.slots[i] for i in slots),
+        differentiable=tuple(range(len(slots))),
+        grads=tuple(grad if ks else None for grad, ks in zip(joint.grads, dependence.tangents, strict=True)),
         plan=attrs.evolve(
             joint.plan,
             slots=[joint.plan.slots[i] for i in slots],
             apart={slots.index(i) for i in joint.plan.apart if i in slots},
         ),
-        remembered=frozenset(slots.index(i) for i in joint.remembered if i in slots),
         mutated_under_grad={i: slots.index(slot) for i, slot in joint.mutated_under_grad.items() if slot in slots},
-        behind=behind,
-        groups=tuple(tuple(places[k] for k in group) for group in joint.groups if group[0] in places),
+        dependence=dependence,
     )
     return Part(seen, slots, built.inputs[: len(built.inputs) - len(tangents)], lambda: build_part()[0])
 

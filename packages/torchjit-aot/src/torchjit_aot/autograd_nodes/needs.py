@@ -10,11 +10,11 @@ import attrs
 import torch
 from torch import fx
 
-from torchjit_aot.costs import is_alias, is_fusible, is_symbolic, owner_of
+from torchjit_aot.costs import is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
 from torchjit_torch.operators import has_effect
 
-__all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_inputs", "remembered_slots"]
+__all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_inputs"]
 
 aten = torch.ops.aten
 
@@ -80,34 +80,11 @@ def backward_values(joint: JointGraph) -> Needs:
     """Split what the gradients need by whether it depends on tangents."""
     grads = [grad for grad in joint.grads if grad is not None]
     needed = ancestors([*grads, *effects_of_backward(joint)])
-    dependent = _descendants(joint.tangents + _asked_for(joint))
+    dependent = _descendants([*joint.tangents, *_asked_for(joint)])
     backward = needed & dependent
     shared = needed - dependent
     read = {node for node in shared if any(user in backward for user in node.users)}
     return Needs(backward, shared, read | (set(grads) & shared))
-
-
-_SIZES_ONLY = frozenset(
-    {
-        aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default, aten.rand_like.default,
-        aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default,
-        aten.new_empty_strided.default,
-    }
-)  # fmt: skip
-"""Operators that read the sizes of a tensor, which eager PyTorch's formulas do not save for it."""
-
-
-def remembered_slots(joint: JointGraph) -> frozenset[int]:
-    """The positions in `slots` whose memory operators of the backward read. Only the graph as traced tells it.
-
-    Those of checkpointed regions are not among them: there eager PyTorch reads what it computes again.
-    """
-    read: set[fx.Node] = set()
-    for node in joint.graph.nodes:
-        if node.meta.get("backward") and node.target not in _SIZES_ONLY and not is_symbolic(node):
-            read.update(owner_of(source) for source in node.all_input_nodes if not source.meta.get("backward"))
-    slots = {i: owner_of(slot) for i, slot in enumerate(joint.slots) if isinstance(slot, fx.Node)}
-    return frozenset(i for i, o in slots.items() if o in read and o.op == "call_function" and "recompute" not in o.meta)
 
 
 def _is_inference(value: object) -> bool:

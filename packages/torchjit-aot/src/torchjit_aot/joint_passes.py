@@ -1,0 +1,162 @@
+"""From a captured graph to the functional joint graph: traced once, then the passes, in order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, final
+
+import attrs
+import torch
+from torch import fx
+
+from torchjit_aot.attention import fuse_attention, may_fuse_attention
+from torchjit_aot.autograd_nodes.dependence import trace_dependence
+from torchjit_aot.canonicalize import canonicalize
+from torchjit_aot.decompositions import decompose
+from torchjit_aot.functional_random import draw_from_seeds
+from torchjit_aot.functionalize import functionalize
+from torchjit_aot.joint import JointGraph, trace_joint
+from torchjit_aot.passes import run_on_graph, run_on_joint
+from torchjit_aot.pooling import slim_max_pools
+from torchjit_aot.rewrites import EXACT, rewrite_joint, tell_rewrites
+from torchjit_aot.settings import AotSettings
+from torchjit_aot.simplify import merge_equal, remove_no_ops
+from torchjit_aot.split import tell_joint
+from torchjit_aot.synthetic_bases import SyntheticBase, synthetic_bases
+from torchjit_aot.verify import verify
+from torchjit_core.events import phase
+
+__all__ = ["PASSES", "JointPass", "prepare_joint"]
+
+_DEFAULT = AotSettings()
+_Counts = Counter[str]
+"""How often each rewrite was made, for a `rewrites` event."""
+
+
+@final
+@attrs.frozen
+class JointPass:
+    """A change of the functional joint graph.
+
+    Attributes:
+        run: gives the changed joint graph, whose `fx.Graph` it may change in place.
+        wanted: by these settings?
+        phase: the stretch of compile time that it is counted to.
+        on_fakes: it runs on fakes, without gradients.
+    """
+
+    run: Callable[[JointGraph, AotSettings, _Counts], JointGraph]
+    wanted: Callable[[AotSettings], object] = lambda settings: True
+    phase: str | None = None
+    on_fakes: bool = False
+
+
+def _decompose(joint: JointGraph, settings: AotSettings, counts: _Counts) -> JointGraph:
+    if joint.has_backward:
+        with joint.fake_mode, torch.no_grad():
+            slim_max_pools(joint)
+    return decompose(joint, settings.decompositions, settings.keep_ops)
+
+
+def _simplify(joint: JointGraph, settings: AotSettings, counts: _Counts) -> JointGraph:
+    joint, rewritten = rewrite_joint(joint, EXACT)
+    joint, dropped = remove_no_ops(joint)
+    joint, merged = merge_equal(joint)
+    counts.update(rewritten)
+    counts["no-op"] += dropped
+    counts["common subexpression"] += merged
+    return joint
+
+
+def _run_compiler_passes(joint: JointGraph, settings: AotSettings, counts: _Counts) -> JointGraph:
+    promised = _promised(joint)
+    for change in settings.compiler_passes:
+        change(joint.graph, promised)
+    return joint
+
+
+def _promised(joint: JointGraph) -> frozenset[fx.Node]:
+    """The nodes whose strides somebody outside relies on."""
+    grads = [g for g in joint.grads if g is not None]
+    slots = [s for s in joint.slots if isinstance(s, fx.Node)]
+    return frozenset((*slots, *grads, *joint.mutated.values()))
+
+
+PASSES: tuple[JointPass, ...] = (
+    JointPass(lambda joint, settings, counts: canonicalize(joint)),
+    JointPass(lambda joint, settings, counts: draw_from_seeds(joint), lambda s: s.functional_random, on_fakes=True),
+    JointPass(_decompose, lambda s: s.decompositions, "decompose"),
+    JointPass(_simplify, lambda s: s.simplify, "simplify"),
+    JointPass(lambda joint, settings, counts: run_on_joint(joint, settings.joint_passes), lambda s: s.joint_passes),
+    JointPass(_run_compiler_passes, lambda s: s.compiler_passes, "compiler passes", on_fakes=True),
+)
+"""What happens to every joint graph, in order."""
+
+
+def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:
+    """Trace, functionalize and decompose: the functional joint graph.
+
+    Raises:
+        GraphBreak: the graph cannot be compiled.
+        InvalidIR: a pass has left what no joint graph is (with `AotSettings.verify`).
+    """
+    counts: _Counts = Counter()
+    joint = _traced(_before_differentiation(gm, settings, counts), example_inputs)
+    for each in PASSES:
+        if each.wanted(settings):
+            with _surroundings(joint, each):
+                joint = each.run(joint, settings, counts)
+            if settings.verify:
+                verify(joint)
+    tell_rewrites(settings.name, +counts)
+    tell_joint(settings.name, joint)
+    return joint
+
+
+@contextlib.contextmanager
+def _surroundings(joint: JointGraph, each: JointPass) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        if each.phase is not None:
+            stack.enter_context(phase(each.phase))
+        if each.on_fakes:
+            stack.enter_context(joint.fake_mode)
+            stack.enter_context(torch.no_grad())
+        yield
+
+
+def _before_differentiation(gm: fx.GraphModule, settings: AotSettings, counts: _Counts) -> fx.GraphModule:
+    """What is changed of the captured graph; the caller's own stays as it is."""
+    if not settings.pre_grad_passes and not (settings.fuse and may_fuse_attention(gm.graph)):
+        return gm
+    gm = _copy_of(gm)
+    run_on_graph(gm.graph, settings.pre_grad_passes, None)
+    if settings.fuse:
+        fuse_attention(gm.graph, counts)
+    return gm
+
+
+def _copy_of(gm: fx.GraphModule) -> fx.GraphModule:
+    """The same calls, for passes to change; parameters and submodules are shared, fallbacks keep the original."""
+    graph = fx.Graph()
+    output = graph.graph_copy(gm.graph, {})
+    graph.output(output)
+    made = fx.GraphModule(gm, graph)
+    made.meta = dict(gm.meta)
+    return made
+
+
+def _traced(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> JointGraph:
+    joint = _functional(gm, example_inputs, ())
+    bases = synthetic_bases(joint, len(example_inputs))
+    if bases:  # what is written is known now: once more, on shared memory
+        joint = _functional(gm, example_inputs, bases)
+    return attrs.evolve(joint, dependence=trace_dependence(joint))
+
+
+def _functional(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[SyntheticBase, ...]) -> JointGraph:
+    with phase("joint trace"):
+        joint = trace_joint(gm, example_inputs, bases)
+    with phase("functionalize"):
+        return functionalize(joint)
