@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import json
 import linecache
@@ -27,7 +28,8 @@ _STAGES = {
 }  # fmt: skip
 _TIMES = frozenset(("phase", "activity_start", "activity_end", "waiting", "autotune_progress"))
 """Events about time only."""
-_DROPPED = frozenset(("time", "seconds", "end", "compile_id"))
+_DROPPED = frozenset(("time", "seconds", "end", "compile_id", "follows"))
+"""Times and ids; and where a continuation comes from, which its breaks say."""
 
 
 def stage_of(kind: str, fields: Mapping[str, Any], triton: bool) -> str | None:
@@ -93,7 +95,6 @@ class Normaliser:
     _HASH = re.compile(r"\b[0-9a-f]{32,64}\b")
 
     def __init__(self) -> None:
-        self._files = _own_files()
         self._numbers: dict[tuple[str, str], int] = {}
         self._next: dict[str, itertools.count[int]] = {}
         prefixes = {str(ROOT): "", tempfile.gettempdir(): "TMP", sys.prefix: "PREFIX", sys.base_prefix: "PYTHON"}
@@ -124,10 +125,8 @@ class Normaliser:
 
     def _named(self, file: str, line: int) -> str | None:
         """The line of one of our files by its text; None: of another file."""
-        path = self._files.get(file.rpartition("/")[2])
-        if path is None or ("/" in file and not path.endswith(file.rpartition("/")[2])):
-            return None
-        if "/" in file and not Path(file).resolve().is_relative_to(ROOT):
+        path = file if file.startswith(f"{ROOT}/") and "/.venv" not in file else _own_files().get(file)
+        if path is None:
             return None
         text = linecache.getline(path, line).strip()
         name = "torchjit" if "/packages/" in path and "/src/" in path else Path(path).name  # modules may move
@@ -136,17 +135,17 @@ class Normaliser:
 
 @functools.cache
 def _own_files() -> dict[str, str]:
-    """By base name: the loaded modules of this repository, unless a module from outside has the same name."""
+    """By base name: the files of this repository, but for names that several have, or one of torch's."""
+    torch = importlib.util.find_spec("torch")
+    places = torch.submodule_search_locations if torch is not None else None
+    theirs = {path.name for place in places or () for path in Path(place).rglob("*.py")}
     found: dict[str, str] = {}
-    others = set()
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None) or ""
-        name = path.rpartition("/")[2]
-        if path.startswith(f"{ROOT}/") and "/.venv" not in path:
-            found[name] = path
-        else:
-            others.add(name)
-    return {name: path for name, path in found.items() if name not in others}
+    for pattern in ("packages/*/src/**/*.py", "packages/*/tests/*.py", "integration_tests/*.py", "tools/**/*.py"):
+        for path in ROOT.glob(pattern):
+            if path.name in found:
+                theirs.add(path.name)
+            found[path.name] = str(path)
+    return {name: path for name, path in found.items() if name not in theirs}
 
 
 _HEAD = "%%%% "
@@ -159,7 +158,11 @@ def write_record(path: Path, stages: Mapping[str, list[str]]) -> None:
     path.write_text("\n".join(parts))
 
 
+_CUT_SHORT = re.compile(r"(0x|/|'(?=[^' ]*/)|\"(?=[^\" ]*/))[^ '\"<>]*\.\.\.")
+"""Of a long text only the beginning is shown: the end of that is an address, or a path, of any length."""
+
+
 def read_record(path: Path) -> dict[str, str]:
     """By stage, what `write_record` wrote."""
-    parts = re.split(rf"(?m)^{_HEAD}(.*)\n", path.read_text())
+    parts = re.split(rf"(?m)^{_HEAD}(.*)\n", _CUT_SHORT.sub(r"\1...", path.read_text()))
     return {stage: text.rstrip("\n") + "\n" for stage, text in zip(parts[1::2], parts[2::2], strict=True)}
