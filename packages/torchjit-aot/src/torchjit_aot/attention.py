@@ -244,29 +244,36 @@ class _Attention:
         if not all(isinstance(t, Tensor) and t.dim() == query.dim() and t.dim() in (3, 4) for t in (query, key, value)):
             return None
         key = key if "k" in given else key.transpose(-2, -1)
-        if not _fits(query, key, value) or self.dim not in (-1, query.dim() - 1) or not self._keeps_dtype(query.dtype):
-            return None
-        short = type(key.shape[-2]) is int and key.shape[-2] < _TILE
-        if short and query.is_cuda and "mask" in given:
+        if not self._is_taken(query, key, value, "mask" in given):
             return None
         refused, mask, dead = self._mask(given, query, key)
         if refused:
             return None
+        out = self._attend(query, key, value, mask)
+        if dead is None:
+            return out
+        average = value.mean(-2, keepdim=True)
+        if "mask" in given or self.numbers["fill"] == -math.inf:
+            # nan row by row: 0 * nan is a wrong gradient elsewhere
+            average = average * torch.where(dead, math.nan, 1.0).to(out.dtype)
+        return torch.where(dead, average, out)
+
+    def _is_taken(self, query: Tensor, key: Tensor, value: Tensor, added: bool) -> bool:
+        """Do the fused kernels take these, and are they faster? `added`: a mask is added to the scores."""
+        if not _fits(query, key, value) or self.dim not in (-1, query.dim() - 1) or not self._keeps_dtype(query.dtype):
+            return False
+        short = type(key.shape[-2]) is int and key.shape[-2] < _TILE
+        return not (short and query.is_cuda and added)
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """The fused operator, which takes four dimensions."""
         four = [t.unsqueeze(0) if t.dim() == 3 else t for t in (query, key, value)]
         if mask is not None and mask.dim() == query.dim() == 3:
             mask = mask.unsqueeze(0)
         scale = self.numbers.get("factor", 1.0) / self.numbers.get("divisor", 1.0)
         (four_q, four_k, four_v, usable), _ = with_usable_mask((*four, mask), {})
         out = F.scaled_dot_product_attention(four_q, four_k, four_v, usable, 0.0, False, scale=float(scale))
-        out = (out.squeeze(0) if query.dim() == 3 else out).contiguous()
-        if dead is None:
-            return out
-        average = value.mean(-2, keepdim=True)
-        if (
-            "mask" in given or self.numbers["fill"] == -math.inf
-        ):  # nan row by row: 0 * nan is a wrong gradient elsewhere
-            average = average * torch.where(dead, math.nan, 1.0).to(out.dtype)
-        return torch.where(dead, average, out)
+        return (out.squeeze(0) if query.dim() == 3 else out).contiguous()
 
     def _keeps_dtype(self, dtype: torch.dtype) -> bool:
         """Softmax in float32 of lower precision is what the fused kernels do too; float64 must stay."""

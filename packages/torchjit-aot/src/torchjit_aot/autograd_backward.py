@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import fx
 
-from torchjit_aot.autograd_nodes.dependence import component_reads
+from torchjit_aot.autograd_nodes.components import component_reads
 from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.leaf_hooks import call_hooks_for_gradients_only
 from torchjit_aot.autograd_nodes.saved_tensors import saved_tensors
@@ -45,92 +45,136 @@ def backward_of(
         name: for the profiler and tracebacks.
         checked: see `make_training`.
     """
-    source = Source()
-    gradients = [f"g{i}" for i in range(len(joint.slots))]
-    if _GRADS_IN_A_LIST:
-        source.lines += [f"{', '.join(gradients)}, = grads", "grads.clear()"]
-    grad_of = {
-        node: f"d[{i}]"
-        for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
-        if grad is not None
-    }
-    has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
-    several = len(joint.differentiable) > 1
-    if several:
-        given = ", ".join(f"g{i} is None" for i in joint.differentiable)
-        source.lines.append(f"missing = ({given})")
-    # Autograd walks here from a neighbour in a later graph, too, to which no gradient has come.
-    results = [grad_of.get(node, "None") for node in passed] + ["None"] * hidden
-    nothing = "False not in missing" if several else f"g{joint.differentiable[0]} is None"
-    only = f"{source.bind(call_hooks_for_gradients_only)}(ctx)"
-    source.lines += [f"if {nothing}:", f"    {only}", f"    return {', '.join(['None'] * len(results))}"]
-    if has_tensors and len(joint.dependence.components) > 1:
-        components = source.bind(joint.dependence.components, "groups")
-        reads = source.bind(component_reads(joint, saved), "needed")
-        source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {components}, {reads})")
-    elif has_tensors:
-        source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
-    if has_tensors:
+    return _BackwardText(joint, passed, hidden, saved, backwards, name, checked).function()
+
+
+@final
+class _BackwardText:
+    """The text of a backward, section by section; see `backward_of`."""
+
+    def __init__(
+        self, joint: JointGraph, passed: Sequence[fx.Node], hidden: bool, saved: Sequence[fx.Node], backwards: Backwards,
+        name: str, checked: bool,
+    ) -> None:  # fmt: skip
+        self._joint, self._passed, self._saved, self._backwards, self._name = joint, passed, saved, backwards, name
+        self._checked = checked
+        self._source = Source()
+        self._gradients = [f"g{i}" for i in range(len(joint.slots))]
+        self._several = len(joint.differentiable) > 1
+        self._has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
+        self._only = f"{self._source.bind(call_hooks_for_gradients_only)}(ctx)"
+        graded = enumerate(zip(joint.inputs, joint.grads, strict=True))
+        grad_of = {node: f"d[{i}]" for i, (node, grad) in graded if grad is not None}
+        self._results = [grad_of.get(node, "None") for node in passed] + ["None"] * hidden
+
+    def function(self) -> Callable[..., Any]:
+        """Write and compile it."""
+        source, results = self._source, self._results
+        self._take_gradients()
+        self._take_saved()
+        backward = self._choose_backward()
+        self._fix_tangents()
+        tests = check_saved_layout(source, self._saved) if self._checked else []
+        source.lines += tests
+        self._call(backward, [*(["t"] if self._has_tensors else []), *(["h"] if tests else []), *self._gradients])
+        if self._several:
+            reach = source.bind(self._joint.dependence.tangents, "reach")
+            source.lines += [
+                "if some:",
+                f"    {self._only}",
+                f"    d = {source.bind(_without_zeros)}(d, missing, {reach})",
+            ]
+        source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
+        parameters = ["grads"] if _GRADS_IN_A_LIST else self._gradients
+        return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {self._name} backward>")  # type: ignore[no-any-return]
+
+    def _take_gradients(self) -> None:
+        """Autograd walks here from a neighbour in a later graph, too, to which no gradient has come."""
+        lines, differentiable = self._source.lines, self._joint.differentiable
+        if _GRADS_IN_A_LIST:
+            lines += [f"{', '.join(self._gradients)}, = grads", "grads.clear()"]
+        nothing = f"g{differentiable[0]} is None"
+        if self._several:
+            lines.append(f"missing = ({', '.join(f'g{i} is None' for i in differentiable)})")
+            nothing = "False not in missing"
+        lines += [f"if {nothing}:", f"    {self._only}", f"    return {', '.join(['None'] * len(self._results))}"]
+
+    def _take_saved(self) -> None:
+        source, components = self._source, self._joint.dependence.components
+        if not self._has_tensors:
+            return
+        if len(components) > 1:
+            bound = source.bind(components, "groups"), source.bind(component_reads(self._joint, self._saved), "needed")
+            source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {', '.join(bound)})")
+        else:
+            source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
         source.lines += unhooked(source)
-    lazy = source.bind(backwards.whole, "backward")
-    if several:
+
+    def _choose_backward(self) -> str:
+        """Text of the `LazyBackward` to call: that of all results, or of those to which gradients have come."""
+        source = self._source
+        lazy = source.bind(self._backwards.whole, "backward")
+        if not self._several:
+            return lazy
         source.lines += [
             f"lazy = {lazy}",
             "some = True in missing",
             "if some:",
-            f"    lazy = {source.bind(backwards.of_some, 'of_some')}(missing)",
+            f"    lazy = {source.bind(self._backwards.of_some, 'of_some')}(missing)",
             f"    if isinstance(lazy, {source.bind(TorchjitError)}):",
             "        raise lazy",
             "    lazy, zeros = lazy",
         ]
-        lazy = "lazy"
-    source.lines.append("odd = False")
-    symbolic = 0
-    for k, (i, tangent) in enumerate(zip(joint.differentiable, joint.tangents, strict=True)):
-        layout = None
-        if not is_static(joint.plan.slots[i]):
-            layout, symbolic = f"ctx.layouts[{symbolic}]", symbolic + 1
-        _fix_tangent(source, f"g{i}", tangent.meta["val"], layout, wanted=f"zeros[{k}]" if several else None)
-    tests = check_saved_layout(source, saved) if checked else []
-    source.lines += tests
-    args, tensors, numbers = [], 0, 0
-    for node in saved:
-        if isinstance(node.meta["val"], torch.Tensor):
-            args.append(f"t[{tensors}]")
-            tensors += 1
-        else:
-            args.append(f"ctx.numbers[{numbers}]")
-            numbers += 1
-    args = ["*t"] if tensors and not numbers else args
-    args += [f"g{i}" for i in joint.differentiable]
-    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
-    ranged = in_range(source, "compiled(inputs)", f"{name}_backward", "d")
-    guarded = [f"with {guard}:", *(f"    {line}" for line in ranged)]
-    dead = [*(["t"] if has_tensors else []), *(["h"] if tests else []), *gradients]
-    links = source.bind(links_of(joint, passed, saved), "links")
-    leads = f"{source.bind(linked)}(ctx, {'t' if has_tensors else '()'}, ({', '.join(gradients)},), {links})"
-    source.lines += [
-        f"leads = {leads} if {source.bind(torch.is_grad_enabled)}() else None",  # with `create_graph=True`
-        f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed",
-        "if compiled is None:",
-        f"    compiled = {lazy}.compiled_or_error()",
-        f"    if isinstance(compiled, {source.bind(TorchjitError)}):",
-        "        raise compiled",  # here: the compiler's own frames tell the program nothing
-        f"inputs = [{', '.join(args)}]",
-        *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if several else []),
-        f"del {', '.join(dead)}",
-        "if leads is not None:",
-        *(f"    {line}" for line in in_grad_mode(source, False, guarded)),
-        f"    d = {source.bind(refuse_double_backward)}(d, leads)",
-        "else:",
-        *(f"    {line}" for line in guarded),
-    ]
-    if several:
-        reach = source.bind(joint.dependence.tangents, "reach")
-        source.lines += ["if some:", f"    {only}", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
-    source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
-    parameters = ["grads"] if _GRADS_IN_A_LIST else gradients
-    return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]
+        return "lazy"
+
+    def _fix_tangents(self) -> None:
+        joint = self._joint
+        self._source.lines.append("odd = False")
+        symbolic = 0
+        for k, (i, tangent) in enumerate(zip(joint.differentiable, joint.tangents, strict=True)):
+            layout = None
+            if not is_static(joint.plan.slots[i]):
+                layout, symbolic = f"ctx.layouts[{symbolic}]", symbolic + 1
+            wanted = f"zeros[{k}]" if self._several else None
+            _fix_tangent(self._source, f"g{i}", tangent.meta["val"], layout, wanted=wanted)
+
+    def _arguments(self) -> list[str]:
+        args, tensors, numbers = [], 0, 0
+        for node in self._saved:
+            if isinstance(node.meta["val"], torch.Tensor):
+                args.append(f"t[{tensors}]")
+                tensors += 1
+            else:
+                args.append(f"ctx.numbers[{numbers}]")
+                numbers += 1
+        args = ["*t"] if tensors and not numbers else args
+        return [*args, *(f"g{i}" for i in self._joint.differentiable)]
+
+    def _call(self, backward: str, dead: Sequence[str]) -> None:
+        """Lines that call it; `dead` is what nobody reads from then on."""
+        source = self._source
+        guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
+        ranged = in_range(source, "compiled(inputs)", f"{self._name}_backward", "d")
+        guarded = [f"with {guard}:", *(f"    {line}" for line in ranged)]
+        links = source.bind(links_of(self._joint, self._passed, self._saved), "links")
+        given = f"{'t' if self._has_tensors else '()'}, ({', '.join(self._gradients)},)"
+        source.lines += [
+            # with `create_graph=True`
+            f"leads = {source.bind(linked)}(ctx, {given}, {links}) if {source.bind(torch.is_grad_enabled)}() else None",
+            f"compiled = {backward}.stepwise() if odd else {backward}.boxed",
+            "if compiled is None:",
+            f"    compiled = {backward}.compiled_or_error()",
+            f"    if isinstance(compiled, {source.bind(TorchjitError)}):",
+            "        raise compiled",  # here: the compiler's own frames tell the program nothing
+            f"inputs = [{', '.join(self._arguments())}]",
+            *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if self._several else []),
+            f"del {', '.join(dead)}",
+            "if leads is not None:",
+            *(f"    {line}" for line in in_grad_mode(source, False, guarded)),
+            f"    d = {source.bind(refuse_double_backward)}(d, leads)",
+            "else:",
+            *(f"    {line}" for line in guarded),
+        ]
 
 
 def _without_zeros(

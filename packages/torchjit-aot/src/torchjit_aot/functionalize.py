@@ -234,25 +234,11 @@ class _Functionalizer:
             self.env[node] = self.read(target)
             return
         functional = _out_of_place(node) or functional_variant(func)
-        if (
-            functional is None
-            or not all(targets)
-            or (is_random(func) and not all(_is_contiguous(t) for ts in targets for t in ts))
-        ):
-            raise GraphBreak(FUNCTIONALIZE, str(func))  # random numbers are drawn in another order out of place
-        kwargs = {
-            k: v for k, v in node.kwargs.items() if k not in writes_to(func) and (k != "generator" or v is not None)
-        }
-        kwargs.update(_missing_defaults(func, functional, len(node.args), kwargs))
-        if functional._schema.name in _IN_THE_DTYPE_OF_OUT and func is not functional and kwargs.get("dtype") is None:
-            kwargs["dtype"] = targets[0][0].meta["val"].dtype
-        made = self.writer.call(functional, map_arg(node.args, self.read), map_arg(kwargs, self.read))
+        if functional is None or not _has_functional_values(func, targets):
+            raise GraphBreak(FUNCTIONALIZE, str(func))
+        made = self._functional_call(node, functional, targets)
         fresh = sum(1 for r in func._schema.returns if r.alias_info is None)
-        if not fresh and len(targets) == 1:
-            results = [made]
-        else:
-            results = [self.writer.call(operator.getitem, (made, i)) for i in range(fresh + len(targets))]
-            results[:fresh] = [self._as_recorded(result, node) for result in results[:fresh]]
+        results = self._results(node, made, fresh, len(targets))
         for written, result in zip(targets, results[fresh:], strict=True):
             self._assign_all(func, written, result, is_list=isinstance(result.meta["val"], (tuple, list)))
         alone = fresh == 1 and len(func._schema.returns) == 1
@@ -260,6 +246,24 @@ class _Functionalizer:
         # A new tensor beside what is written, as that of `rrelu_with_noise`, can be written to later.
         if alone and (key := self._key(node)) is not None:
             self._add_root(node, results[0], key)
+
+    def _functional_call(self, node: fx.Node, functional: OpOverload, targets: Sequence[Sequence[fx.Node]]) -> fx.Node:
+        """The call that computes what the node writes, and what it returns beside."""
+        func = node.target
+        assert isinstance(func, OpOverload)
+        written = writes_to(func)
+        kwargs = {k: v for k, v in node.kwargs.items() if k not in written and (k != "generator" or v is not None)}
+        kwargs.update(_missing_defaults(func, functional, len(node.args), kwargs))
+        if functional._schema.name in _IN_THE_DTYPE_OF_OUT and func is not functional and kwargs.get("dtype") is None:
+            kwargs["dtype"] = targets[0][0].meta["val"].dtype
+        return self.writer.call(functional, map_arg(node.args, self.read), map_arg(kwargs, self.read))
+
+    def _results(self, node: fx.Node, made: fx.Node, fresh: int, written: int) -> list[fx.Node]:
+        """The `fresh` results of a functional call, then what is written."""
+        if not fresh and written == 1:
+            return [made]
+        results = [self.writer.call(operator.getitem, (made, i)) for i in range(fresh + written)]
+        return [*(self._as_recorded(result, node) for result in results[:fresh]), *results[fresh:]]
 
     def _as_recorded(self, result: fx.Node, node: fx.Node) -> fx.Node:
         """The result of the functional operator, contiguous as that of the one that writes (`rrelu_with_noise`)."""
@@ -406,6 +410,11 @@ def _written_nodes(node: fx.Node, argument: int | str) -> list[fx.Node]:
     if isinstance(value, fx.Node):
         return [value]
     return [v for v in value if isinstance(v, fx.Node)] if isinstance(value, (tuple, list)) else []
+
+
+def _has_functional_values(func: OpOverload, targets: Sequence[Sequence[fx.Node]]) -> bool:
+    """Does an operator out of place give what this one writes? Random numbers are drawn in another order out of place."""
+    return all(targets) and (not is_random(func) or all(_is_contiguous(t) for ts in targets for t in ts))
 
 
 def _resizes(func: OpOverload, target: fx.Node, value: fx.Node) -> bool:

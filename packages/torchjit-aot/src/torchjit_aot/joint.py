@@ -142,19 +142,16 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
     views = _share(bases, sources, fake_mode)
     inputs = [recorder.placeholder(source.name, source.value) for source in sources]
     _take_views(bases, views, inputs, alone, recorder)
-    for source, node in zip(sources, inputs, strict=True):
-        if isinstance(source.value, torch.Tensor):
-            recorder.symbols.bind_sizes(source.value, node)
-    before = [source.value.grad_fn if source.leaf is not None else None for source in sources]
+    for i in _tensor_positions(sources):
+        recorder.symbols.bind_sizes(sources[i].value, inputs[i])
+    before = [None if source.leaf is None else source.value.grad_fn for source in sources]
     with tracing_context(fake_mode), QUIET_FAKES:
         result = _run_forward(gm, sources, recorder, len(example_inputs), list(state))
         leaves: list[Any] = []
         shape = flatten(result, leaves)
         under_grad = _changed_history(sources, before)
-        if any(i in base.members for i in under_grad for base in bases):
-            raise GraphBreak(SHARED_STORAGE, "and gets a gradient history by the write")
-        if any(i in under_grad for i, _, _ in _with_positions(recorder, sources)):
-            raise GraphBreak(METADATA_MUTATION, "of an input that gets a gradient history by a write")
+        reshaped = _with_positions(recorder, sources)
+        _refuse_histories(under_grad, bases, reshaped)
         plan = plan_outputs(leaves, sources, recorder, under_grad)
         freed = freed_slots(gm, plan.slots, sources)
         if any(position in freed for position in range(len(under_grad))):
@@ -182,10 +179,26 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         slot_versions=slot_versions,
         versions_early=_unseen(recorder.graph, {inputs[i]: (i, node) for i, node in moving.items()}),
         written=recorder.written,
-        reshaped=_with_positions(recorder, sources),
+        reshaped=reshaped,
         bases=bases,
         freed=freed,
     )
+
+
+def _refuse_histories(
+    under_grad: Sequence[int],
+    bases: tuple[SyntheticBase, ...],
+    reshaped: Sequence[tuple[int, OpOverload, tuple[Any, ...]]],
+) -> None:
+    """Look at the inputs that get a gradient history by a write.
+
+    Raises:
+        GraphBreak: one of them shares its memory, or gets other sizes too.
+    """
+    if any(i in base.members for i in under_grad for base in bases):
+        raise GraphBreak(SHARED_STORAGE, "and gets a gradient history by the write")
+    if any(i in under_grad for i, _, _ in reshaped):
+        raise GraphBreak(METADATA_MUTATION, "of an input that gets a gradient history by a write")
 
 
 def _moved_versions(values: Iterable[Any]) -> dict[int, int]:
@@ -296,27 +309,37 @@ def _run_backward(
     with torch.no_grad():
         tangents = [tangent_like(t) for t in outputs]
     nodes = [recorder.placeholder_first(f"tangent{position}", t) for position, t in enumerate(tangents)]
+    by_leaf = dict(zip(map(id, leaves), _differentiate(outputs, leaves, tangents, recorder), strict=True))
+    found = [None if source.leaf is None else by_leaf.get(id(source.leaf)) for source in sources]
+    grads = [None if grad is None else recorder.node_of(grad) for grad in found]
+    if not any(grads):
+        # such as a view of a leaf made under no_grad, which is a leaf of its own
+        raise GraphBreak(TRACE_FAILED, "an output requires grad, and no input is behind it")
+    return nodes, differentiable, grads
+
+
+def _differentiate(
+    outputs: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor],
+    recorder: Recorder,
+) -> Sequence[torch.Tensor | None]:
+    """The gradients of the leaves, recorded.
+
+    Raises:
+        GraphBreak: an operator of the backward raises on fakes.
+    """
     recorder.enter_backward()
     try:
         # eager PyTorch's backward takes no part in the autocast of the forward, if it is called outside, as it should be
         with recorder, no_autocast(), torch.autograd.set_multithreading_enabled(False):
             if needs_python_engine(outputs):
-                found = gradients(outputs, leaves, tangents)
-            else:
-                found = list(torch.autograd.grad(outputs, leaves, tangents, allow_unused=True))
+                return gradients(outputs, leaves, tangents)
+            return torch.autograd.grad(outputs, leaves, tangents, allow_unused=True)
     except GraphBreak:
         raise
-    except Exception as error:  # as above
+    except Exception as error:  # whatever an operator raises on fakes, eager PyTorch has the last word
         raise GraphBreak(TRACE_FAILED, f"in the backward: {type(error).__name__}: {error}") from error
-    by_leaf = {id(leaf): grad for leaf, grad in zip(leaves, found, strict=True)}
-    grads: list[fx.Node | None] = []
-    for source in sources:
-        grad = by_leaf.get(id(source.leaf)) if source.leaf is not None else None
-        grads.append(recorder.node_of(grad) if grad is not None else None)
-    if not any(grads):
-        # such as a view of a leaf made under no_grad, which is a leaf of its own
-        raise GraphBreak(TRACE_FAILED, "an output requires grad, and no input is behind it")
-    return nodes, differentiable, grads
 
 
 def tangent_like(output: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.attention import fuse_attention, may_fuse_attention
-from torchjit_aot.autograd_nodes.dependence import trace_dependence
+from torchjit_aot.autograd_nodes.components import trace_dependence
 from torchjit_aot.canonicalize import canonicalize
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.functional_random import draw_from_seeds

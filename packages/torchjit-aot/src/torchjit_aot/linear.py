@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -80,15 +81,24 @@ def is_zero(node: fx.Node, zeros: set[fx.Node]) -> bool:
     if name in _EITHER:
         return node.args[0] in zeros or node.args[1] in zeros
     if name in _TOGETHER:
-        given = [item for k in _TOGETHER[name] if k < len(node.args) for item in _items(node.args[k])]
-        return any(item in zeros for item in given) and all(item in zeros or _is_constant_zero(item) for item in given)
-    if name == "aten::constant_pad_nd":
-        return node.args[0] in zeros and _is_constant_zero(node.args[2] if len(node.args) > 2 else 0)
-    if name == "aten::masked_fill":
-        return node.args[0] in zeros and _is_constant_zero(node.args[2])
-    gradients = _gradients(node.target)
-    given = [node.args[k] for k in gradients if k < len(node.args) and isinstance(node.args[k], fx.Node)]
+        return _are_zero([item for k in _TOGETHER[name] for item in _items(_argument(node, k, ()))], zeros)
+    if name in _FILLED:
+        return node.args[0] in zeros and _is_constant_zero(_argument(node, 2, 0))
+    gradients = [_argument(node, k, None) for k in _gradients(node.target)]
+    given = [item for item in gradients if isinstance(item, fx.Node)]
     return bool(given) and all(item in zeros for item in given)
+
+
+_FILLED = frozenset({"aten::constant_pad_nd", "aten::masked_fill"})
+"""Zero if the first argument is and what they fill in, the third, is a constant zero."""
+
+
+def _argument(node: fx.Node, k: int, default: object) -> Any:
+    return node.args[k] if k < len(node.args) else default
+
+
+def _are_zero(items: Sequence[Any], zeros: set[fx.Node]) -> bool:
+    return any(item in zeros for item in items) and all(item in zeros or _is_constant_zero(item) for item in items)
 
 
 def _items(value: Any) -> tuple[Any, ...]:

@@ -108,15 +108,13 @@ def run_recurrent(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     Returns:
         What it returns; NotImplemented where torch has to take it apart (under transforms), or raise its own error.
     """
-    if kwargs or len(args) != 9 or torch._C._functorch.peek_interpreter_stack() is not None:
-        return NotImplemented
-    if torch.autograd.forward_ad._current_level >= 0:
+    if kwargs or len(args) != 9 or _is_under_transform():
         return NotImplemented
     packed = not isinstance(args[3], bool)
     data, batches, state, weights, *options = (*args, False) if packed else (args[0], None, *args[1:])
     states = [state] if isinstance(state, torch.Tensor) else list(state)
     tensors = [data, *states, *weights]
-    if any(type(t) is not FakeTensor or not t.is_floating_point() for t in tensors):
+    if not all(type(t) is FakeTensor and t.is_floating_point() for t in tensors):
         return NotImplemented
     if [type(o) for o in options] != [bool, int, float, bool, bool, bool]:
         return NotImplemented
@@ -126,13 +124,17 @@ def run_recurrent(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         return NotImplemented
     dtype, state_dtype = _dtypes(call, data, states, weights)
     call = attrs.evolve(call, dtype=dtype, state_dtype=state_dtype)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        once = tuple(t.is_leaf or autocast is None for t in tensors)
-        call = attrs.evolve(call, needed=tuple(t.requires_grad for t in tensors), once=once)
-        made = _Layer.apply(*tensors, batches, len(states), call)
-    else:
-        made = _forward_operator(call, batches, data, states, weights)[: 1 + len(states)]
-    return tuple(made)
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
+        return _forward_operator(call, batches, data, states, weights)[: 1 + len(states)]
+    once = tuple(t.is_leaf or autocast is None for t in tensors)
+    call = attrs.evolve(call, needed=tuple(t.requires_grad for t in tensors), once=once)
+    return tuple(_Layer.apply(*tensors, batches, len(states), call))
+
+
+def _is_under_transform() -> bool:
+    """Is this a call inside of a transform of `torch.func`, or in forward mode?"""
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return transformed or torch.autograd.forward_ad._current_level >= 0
 
 
 def _states_fit(call: _Call, data: Any, batches: Any, states: Sequence[Any]) -> bool:

@@ -320,11 +320,8 @@ class TensorMatches(Guard):
             and t.device == self.device
             and t.requires_grad == self.requires_grad
             and t.dim() == len(self.sizes)
-            and all(want is None or want == got for want, got in zip(self.sizes, t.shape, strict=True))
-            and (
-                self.strides is None
-                or all(want is None or want == got for want, got in zip(self.strides, t.stride(), strict=True))
-            )
+            and _agree(self.sizes, t.shape)
+            and (self.strides is None or _agree(self.strides, t.stride()))
             and (self.offset is None or t.storage_offset() == self.offset)
             and (self.is_leaf is None or t.is_leaf == self.is_leaf)
         )
@@ -334,6 +331,11 @@ class TensorMatches(Guard):
             f"{self.path}: {self.type.__name__}({self.dtype}, {self.device}, sizes={list(self.sizes)}, "
             f"strides={None if self.strides is None else list(self.strides)}, requires_grad={self.requires_grad})"
         )
+
+
+def _agree(recorded: Sequence[int | None], numbers: Sequence[int]) -> bool:
+    """Are the numbers those that are recorded? None allows any."""
+    return all(want is None or want == got for want, got in zip(recorded, numbers, strict=True))
 
 
 @final

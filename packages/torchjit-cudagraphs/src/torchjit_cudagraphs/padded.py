@@ -52,32 +52,52 @@ def find_batch(gm: torch.fx.GraphModule) -> Batch | str:
     (batch,) = firsts
     if any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in calls):
         return "random numbers, which would be drawn for added rows too"
-    result: Any = gm.graph.output_node().args[0]
-    written = [n.args[0] for n in calls if n.target is torch.ops.aten.copy_.default]
+    try:
+        inputs, counts = _batched_inputs(placeholders, batch, [n.args[0] for n in calls if n.target is _COPY])
+        return Batch(inputs, _batched_outputs(gm.graph.output_node().args[0], batch), counts)
+    except _NoBatch as why:
+        return str(why)
+
+
+_COPY = torch.ops.aten.copy_.default
+
+
+class _NoBatch(Exception):
+    """Why rows cannot be added."""
+
+
+def _batched_inputs(
+    placeholders: Sequence[torch.fx.Node], batch: Any, written: Sequence[Any]
+) -> tuple[dict[int, int], tuple[int, ...]]:
+    """`Batch.inputs` and `Batch.counts`."""
     inputs: dict[int, int] = {}
-    outputs: dict[int, int] = {}
     counts = []
     for position, node in enumerate(placeholders):
         dims = _dims(node, batch)
         if dims is None:
-            return f"the size of {node.name} is computed from the batch"
-        if isinstance(node.meta.get("val"), torch.Tensor):
-            if dims:
-                inputs[position] = dims[0]
-            elif node in written:
-                return f"{node.name} is written and has no batch"
+            raise _NoBatch(f"the size of {node.name} is computed from the batch")
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            counts += [position] * bool(dims)
         elif dims:
-            counts.append(position)
+            inputs[position] = dims[0]
+        elif node in written:
+            raise _NoBatch(f"{node.name} is written and has no batch")
+    return inputs, tuple(counts)
+
+
+def _batched_outputs(result: Any, batch: Any) -> dict[int, int]:
+    """`Batch.outputs`."""
+    outputs: dict[int, int] = {}
     for position, node in enumerate(result if isinstance(result, (tuple, list)) else (result,)):
         if not isinstance(node, torch.fx.Node):
             continue
         dims = _dims(node, batch)
         if not dims or not isinstance(node.meta.get("val"), torch.Tensor):
-            return f"result {position} ({node.name}) has no dimension that is the batch"
+            raise _NoBatch(f"result {position} ({node.name}) has no dimension that is the batch")
         if lies_in_input(node):
-            return f"result {position} ({node.name}) is memory of an input, of which a filled batch is a copy"
+            raise _NoBatch(f"result {position} ({node.name}) is memory of an input, of which a filled batch is a copy")
         outputs[position] = dims[0]
-    return Batch(inputs, outputs, tuple(counts))
+    return outputs
 
 
 def _symbol(size: Any) -> Any:

@@ -85,29 +85,44 @@ class Split:
 
 def why_outside(node: torch.fx.Node, device_type: str = "cuda") -> str | None:
     """Why no CUDA graph can hold a call of a graph with `meta["val"]`, or None if one can."""
-    for tag, why in _TAGS.items():
-        if tag in getattr(node.target, "tags", ()):
-            return why
+    return (
+        next((why for tag, why in _TAGS.items() if tag in getattr(node.target, "tags", ())), None)
+        or _why_on_host(node)
+        or _why_not_on(node, device_type)
+        or _why_data_dependent(node)
+    )
+
+
+def _why_on_host(node: torch.fx.Node) -> str | None:
     if node.target in _NUMBERS_READ:
         return "the host tests a number"
     if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) in _BRANCHES:
         return "the host decides how it goes on"
-    made = _tensors(node)
-    read = [t for source in node.all_input_nodes if not _is_number(source, node) for t in _tensors(source)]
-    devices = {t.device for t in (*made, *read)}
+    return None
+
+
+def _why_not_on(node: torch.fx.Node, device_type: str) -> str | None:
+    devices = {t.device for t in _touched(node)}
     if len(devices) > 1:
         return f"it works on {' and '.join(sorted(map(str, devices)))}"
-    if any(d.type != device_type for d in devices):
-        return f"it works on {next(iter(devices))}"
-    numbers = [
-        v for n in node.all_input_nodes for v in (n.meta.get("val"),) if isinstance(v, (torch.SymInt, torch.SymFloat))
-    ]
+    return next((f"it works on {d}" for d in devices if d.type != device_type), None)
+
+
+def _why_data_dependent(node: torch.fx.Node) -> str | None:
+    values = (source.meta.get("val") for source in node.all_input_nodes)
+    numbers = [value for value in values if isinstance(value, (torch.SymInt, torch.SymFloat))]
     # Imported here: it imports sympy, which a first call without graphs and symbols need not wait for.
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols  # noqa: PLC0415
 
-    if any(free_unbacked_symbols(v) for v in (*made, *read, *numbers)):
+    if any(free_unbacked_symbols(v) for v in (*_touched(node), *numbers)):
         return "a number or a size that it takes depends on data"
     return None
+
+
+def _touched(node: torch.fx.Node) -> list[torch.Tensor]:
+    """The tensors that a call makes and reads."""
+    sources = (source for source in node.all_input_nodes if not _is_number(source, node))
+    return [*_tensors(node), *(t for source in sources for t in _tensors(source))]
 
 
 def _is_number(source: torch.fx.Node, user: torch.fx.Node) -> bool:
@@ -135,15 +150,7 @@ def split(gm: torch.fx.GraphModule, outside: Outside = why_outside, *, smallest:
     if not reasons and len(devices) <= 1 and not any(t.device not in devices for n in inputs for t in _tensors(n)):
         return None
     needs = _dependencies(gm.graph)
-    beside: set[torch.fx.Node] = set(reasons)
-    while True:
-        groups = _groups(gm.graph, needs, beside)
-        small = [n for where, nodes in groups if where is not None and _kernels(nodes) < smallest for n in nodes]
-        if not small:
-            break
-        beside.update(n for n in small if not _is_neutral(n))
-        if all(_is_neutral(n) for n in small):
-            break
+    groups = _large_groups(gm.graph, needs, set(reasons), smallest)
     if all(where is None for where, _ in groups):
         return None
     groups = _later(groups, needs, smallest)
@@ -151,6 +158,20 @@ def split(gm: torch.fx.GraphModule, outside: Outside = why_outside, *, smallest:
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     pieces = _pieces(gm, groups, {o for o in outputs if isinstance(o, torch.fx.Node)})
     return Split(pieces, inputs, outputs, reasons)
+
+
+def _large_groups(
+    graph: torch.fx.Graph, needs: Mapping[torch.fx.Node, Set[torch.fx.Node]], outside: Set[torch.fx.Node], smallest: int
+) -> list[_Group]:
+    """The groups; calls of those that would be too small for a CUDA graph run outside."""
+    beside = set(outside)
+    while True:
+        groups = _Turns(graph, needs, beside).groups()
+        small = {n for where, nodes in groups if where is not None and _kernels(nodes) < smallest for n in nodes}
+        small = {n for n in small if not _is_neutral(n)}
+        if not small:
+            return groups
+        beside |= small
 
 
 # ------------------------------------------------------------------------------------------------ what a node is
@@ -244,39 +265,57 @@ _Group: TypeAlias = tuple[torch.device | None, list[torch.fx.Node]]
 """Calls, and the device whose CUDA graph holds them; None if none does."""
 
 
-def _groups(
-    graph: torch.fx.Graph, needs: Mapping[torch.fx.Node, Set[torch.fx.Node]], beside: Set[torch.fx.Node]
-) -> list[_Group]:
-    """All calls in groups, those outside and those of each device taking turns; as many calls as possible in each. Empty
-    where updates of inputs need one another's old values."""
-    left = list(_calls(graph))
-    kinds = list(dict.fromkeys([None, *(_place(n, beside) for n in left if not _is_neutral(n))]))
-    done: set[torch.fx.Node] = set()
-    groups: list[_Group] = []
-    turn, idle = 0, 0
-    while left:
-        where = kinds[turn % len(kinds)]
-        taken: list[torch.fx.Node] = []
-        for node in left:
-            kind_fits = _is_neutral(node) or _place(node, beside) == where
-            if _is_part(node):
-                kind_fits = node.all_input_nodes[0] not in done or node.all_input_nodes[0] in taken
-            if kind_fits and all(n in done for n in needs[node]):
-                taken.append(node)
-                done.add(node)
-        if idle >= len(kinds) and not taken:
-            return []
-        if all(_is_neutral(n) for n in taken) and idle < len(kinds) and len(taken) < len(left):
-            done.difference_update(taken)  # sizes are computed where they are needed
-            taken, idle = [], idle + 1
-        else:
+@final
+class _Turns:
+    """Puts all calls in groups, those outside and those of each device taking turns; as many calls as possible in each.
+
+    Args:
+        graph: its calls.
+        needs: for each call, those that have to come before.
+        beside: the calls outside.
+    """
+
+    def __init__(
+        self, graph: torch.fx.Graph, needs: Mapping[torch.fx.Node, Set[torch.fx.Node]], beside: Set[torch.fx.Node]
+    ) -> None:
+        self._needs, self._beside = needs, beside
+        self._left = list(_calls(graph))
+        self._done: set[torch.fx.Node] = set()
+
+    def groups(self) -> list[_Group]:
+        """The groups. Empty where updates of inputs need one another's old values."""
+        kinds = list(dict.fromkeys([None, *(_place(n, self._beside) for n in self._left if not _is_neutral(n))]))
+        groups: list[_Group] = []
+        turn, idle = 0, 0
+        while self._left:
+            where = kinds[turn % len(kinds)]
+            turn += 1
+            taken = self._take(where)
+            if idle >= len(kinds) and not taken:
+                return []
+            if idle < len(kinds) and len(taken) < len(self._left) and all(map(_is_neutral, taken)):
+                self._done.difference_update(taken)  # sizes are computed where they are needed
+                idle += 1
+                continue
             idle = 0
-        if taken:
             members = set(taken)
-            left = [n for n in left if n not in members]
+            self._left = [n for n in self._left if n not in members]
             groups.append((where, taken))
-        turn += 1
-    return groups
+        return groups
+
+    def _take(self, where: torch.device | None) -> list[torch.fx.Node]:
+        """The calls that may come now, in this kind of group."""
+        taken: list[torch.fx.Node] = []
+        for node in self._left:
+            if self._fits(node, where, taken) and all(n in self._done for n in self._needs[node]):
+                taken.append(node)
+                self._done.add(node)
+        return taken
+
+    def _fits(self, node: torch.fx.Node, where: torch.device | None, taken: Sequence[torch.fx.Node]) -> bool:
+        if _is_part(node):  # goes where its whole goes
+            return node.all_input_nodes[0] not in self._done or node.all_input_nodes[0] in taken
+        return _is_neutral(node) or _place(node, self._beside) == where
 
 
 def _place(node: torch.fx.Node, beside: Set[torch.fx.Node]) -> torch.device | None:
@@ -289,32 +328,57 @@ def _place(node: torch.fx.Node, beside: Set[torch.fx.Node]) -> torch.device | No
 def _later(groups: list[_Group], needs: Mapping[torch.fx.Node, Set[torch.fx.Node]], smallest: int) -> list[_Group]:
     """The groups, with captured calls moved on to the first captured group that takes their results, where less memory is
     held between the groups by that. Unchanged if a group would become too small."""
-    at = {n: k for k, (_, nodes) in enumerate(groups) for n in nodes}
-    after: dict[torch.fx.Node, set[torch.fx.Node]] = {n: set() for n in at}
-    for node, sources in needs.items():
-        for source in sources:
-            after[source].add(node)
-    bases = {n: _base(n) for n in at}
-    readers: dict[torch.fx.Node, set[torch.fx.Node]] = {}
-    for node in at:
-        for source in node.all_input_nodes:
-            readers.setdefault(bases.get(source, source), set()).add(node)
-    wanted = {n for n in at if any(user.op == "output" for user in n.users)}
+    places = _Places(groups, needs)
     for node in reversed([n for _, nodes in groups for n in nodes]):
-        goal = min((at[n] for n in after[node]), default=at[node])
-        where = groups[at[node]][0]
-        if where is None or goal == at[node] or groups[goal][0] != where or node in wanted or _stays(node):
-            continue
-        # What would live longer: results that nothing takes from there on. A view holds what it is a view of anyway.
-        sources = {bases[n] for n in node.all_input_nodes if n in bases} if bases[node] is node else set()
-        longer = [n for n in sources if n.op == "call_function" and all(at[u] < goal for u in readers[n] - {node})]
-        if sum(map(_nbytes, longer)) <= _nbytes(node):
-            at[node] = goal
+        places.move_on(node)
     moved: list[_Group] = [(where, []) for where, _ in groups]
-    for node in (n for n in needs if n in at):  # in the graph's order
-        moved[at[node]][1].append(node)
+    for node in (n for n in needs if n in places.at):  # in the graph's order
+        moved[places.at[node]][1].append(node)
     small = any(where is not None and _kernels(nodes) < smallest for where, nodes in moved)
     return groups if small else moved
+
+
+@final
+class _Places:
+    """In which group each call is.
+
+    Attributes:
+        at: the number of its group.
+    """
+
+    def __init__(self, groups: Sequence[_Group], needs: Mapping[torch.fx.Node, Set[torch.fx.Node]]) -> None:
+        self.at = {n: k for k, (_, nodes) in enumerate(groups) for n in nodes}
+        self._devices = [where for where, _ in groups]
+        self._after: dict[torch.fx.Node, set[torch.fx.Node]] = {n: set() for n in self.at}
+        for node, sources in needs.items():
+            for source in sources:
+                self._after[source].add(node)
+        self._bases = {n: _base(n) for n in self.at}
+        self._readers: dict[torch.fx.Node, set[torch.fx.Node]] = {}
+        for node in self.at:
+            for source in node.all_input_nodes:
+                self._readers.setdefault(self._bases.get(source, source), set()).add(node)
+
+    def move_on(self, node: torch.fx.Node) -> None:
+        """Move a call to the first group that takes its result, if it may go there and less is held by that."""
+        goal = min((self.at[n] for n in self._after[node]), default=self.at[node])
+        if self._may_go(node, goal) and sum(map(_nbytes, self._kept_longer(node, goal))) <= _nbytes(node):
+            self.at[node] = goal
+
+    def _may_go(self, node: torch.fx.Node, goal: int) -> bool:
+        where = self._devices[self.at[node]]
+        if where is None or goal == self.at[node] or self._devices[goal] != where:
+            return False
+        return not any(user.op == "output" for user in node.users) and not _stays(node)
+
+    def _kept_longer(self, node: torch.fx.Node, goal: int) -> list[torch.fx.Node]:
+        """The results that nothing takes from there on. A view holds what it is a view of anyway."""
+        if self._bases[node] is not node:
+            return []
+        sources = {self._bases[n] for n in node.all_input_nodes if n in self._bases}
+        return [
+            n for n in sources if n.op == "call_function" and all(self.at[u] < goal for u in self._readers[n] - {node})
+        ]
 
 
 def _stays(node: torch.fx.Node) -> bool:
@@ -362,28 +426,37 @@ def _is_view(node: torch.fx.Node) -> bool:
 
 
 def _pieces(gm: torch.fx.GraphModule, groups: Sequence[_Group], wanted: Set[torch.fx.Node]) -> tuple[Piece, ...]:
-    pieces = []
     order = {n: k for k, n in enumerate(gm.graph.nodes)}
     complete = [[*_views_of(nodes), *nodes] for _, nodes in groups]
     reads = [{m for n in nodes for m in n.all_input_nodes} - set(nodes) for nodes in complete]
+    pieces = []
     for position, ((where, own), nodes) in enumerate(zip(groups, complete, strict=True)):
-        members = set(nodes)
-        later = set().union(*reads[position + 1 :])
-        outputs = tuple(n for n in own if n in wanted or n in later)
-        read = {m for n in nodes for m in n.all_input_nodes if m not in members}
-        inputs = tuple(sorted((m for m in read if m.op != "get_attr"), key=order.__getitem__))
-        graph = torch.fx.Graph()
-        copies: dict[torch.fx.Node, torch.fx.Node] = {}
-        for node in inputs:
-            made = copies[node] = graph.create_node("placeholder", node.name, name=node.name)
-            made.meta = dict(node.meta)
-        for node in (*sorted((m for m in read if m.op == "get_attr"), key=order.__getitem__), *nodes):
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-        graph.output(tuple(copies[n] for n in outputs))
-        made_gm = torch.fx.GraphModule(gm, graph)
-        made_gm.meta = dict(gm.meta)
-        pieces.append(Piece(made_gm, inputs, outputs, where is not None))
+        later = {*wanted, *(n for read in reads[position + 1 :] for n in read)}
+        outputs = tuple(n for n in own if n in later)
+        pieces.append(_piece(gm, nodes, sorted(reads[position], key=order.__getitem__), outputs, where is not None))
     return tuple(pieces)
+
+
+def _piece(
+    gm: torch.fx.GraphModule,
+    nodes: Sequence[torch.fx.Node],
+    read: Sequence[torch.fx.Node],
+    outputs: tuple[torch.fx.Node, ...],
+    captured: bool,
+) -> Piece:
+    """These calls as a graph of their own; `read` is what they take from outside, in the graph's order."""
+    inputs = tuple(n for n in read if n.op != "get_attr")
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in inputs:
+        made = copies[node] = graph.create_node("placeholder", node.name, name=node.name)
+        made.meta = dict(node.meta)
+    for node in (*(n for n in read if n.op == "get_attr"), *nodes):
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[n] for n in outputs))
+    part = torch.fx.GraphModule(gm, graph)
+    part.meta = dict(gm.meta)
+    return Piece(part, inputs, outputs, captured)
 
 
 # ------------------------------------------------------------------------------------------------ running them
@@ -406,26 +479,29 @@ class Chain:
     """
 
     def __init__(self, parts: Split, compiled: Sequence[Any]) -> None:
-        places: dict[torch.fx.Node, int] = {n: k for k, n in enumerate(parts.inputs)}
-        for piece in parts.pieces:
-            for node in piece.outputs:
-                places[node] = len(places)
+        places = {n: k for k, n in enumerate(parts.inputs)}
+        for node in (n for piece in parts.pieces for n in piece.outputs):
+            places[node] = len(places)
+        self._size = len(places)
         self._outputs = [
             (places[o], None) if isinstance(o, torch.fx.Node) and o.op != "get_attr" else (-1, _held(o))
             for o in parts.outputs
         ]
-        self._size = len(places)
         kept = {place for place, _ in self._outputs}
         last = {places[n]: k for k, piece in enumerate(parts.pieces) for n in (*piece.inputs, *piece.outputs)}
         self._unused = tuple(k for k in range(len(parts.inputs)) if k not in last and k not in kept)
+        drops: list[list[int]] = [[] for _ in parts.pieces]
+        for place, at in last.items():
+            if place not in kept:
+                drops[at].append(place)
         self._steps = [
             _Step(
                 call,
-                tuple(places[n] for n in piece.inputs),
-                tuple(places[n] for n in piece.outputs),
-                tuple(place for place, at in last.items() if at == k and place not in kept),
+                tuple(map(places.__getitem__, piece.inputs)),
+                tuple(map(places.__getitem__, piece.outputs)),
+                tuple(gone),
             )
-            for k, (piece, call) in enumerate(zip(parts.pieces, compiled, strict=True))
+            for piece, call, gone in zip(parts.pieces, compiled, drops, strict=True)
         ]
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:

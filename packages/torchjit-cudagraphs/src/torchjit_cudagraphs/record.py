@@ -284,29 +284,10 @@ class Recorded:
         return results
 
     def _make(self, pool: GraphPool, key: _Key, inputs: list[Any]) -> Recording | None:
-        if pool.closed:
-            return None
-        versions = self._recordings.get(key, [])
-        if self._takes_saved and self._saved_elsewhere(pool, inputs):
-            self._elsewhere[key] = self._elsewhere.get(key, 0) + 1
-            if versions and self._elsewhere[key] == _TRIALS:
-                self._drop(pool, key)
-            self._tell(FORWARD_WITHOUT, f"more than {_SAVED_ELSEWHERE >> 20} MiB of what was saved lie elsewhere")
-            return None
-        if not versions and len(self._recordings) >= self.settings.max_recordings:
-            self._tell(TOO_MANY_SIZES, f"{len(self._recordings)} combinations of sizes are recorded")
-            return None
-        if len(versions) >= self.settings.max_versions:
-            if TOO_MANY_VERSIONS.id not in self._told:  # the search for who holds what takes its time
-                self._tell(TOO_MANY_VERSIONS, self._why_none_fits(pool, versions, inputs))
-            return None
-        overlapping = next((p for p, v in enumerate(inputs) if self._is_copied(p, v) and overlaps(v)), None)
-        if overlapping is not None:  # known before where sizes are fixed
-            self._useless.add(key)
-            self._tell(OVERLAPPING_INPUT, name_of(overlapping, self._names))
+        if pool.closed or not self._may_record(pool, key, inputs):
             return None
         used = pool.blocks_in_use()
-        held = sum(not used.isdisjoint(r.results) for r in versions)
+        held = sum(not used.isdisjoint(r.results) for r in self._recordings.get(key, []))
         copy_all, small = held >= self.settings.max_held, self.settings.copy_up_to
 
         def copy(position: int, nbytes: int) -> bool:
@@ -325,6 +306,28 @@ class Recorded:
         )
         self._recordings.setdefault(key, []).insert(0, recording)
         return recording
+
+    def _may_record(self, pool: GraphPool, key: _Key, inputs: list[Any]) -> bool:
+        """Is another recording allowed and worth it? Tells why not."""
+        versions = self._recordings.get(key, [])
+        if self._takes_saved and self._saved_elsewhere(pool, inputs):
+            self._elsewhere[key] = self._elsewhere.get(key, 0) + 1
+            if versions and self._elsewhere[key] == _TRIALS:
+                self._drop(pool, key)
+            self._tell(FORWARD_WITHOUT, f"more than {_SAVED_ELSEWHERE >> 20} MiB of what was saved lie elsewhere")
+            return False
+        if not versions and len(self._recordings) >= self.settings.max_recordings:
+            self._tell(TOO_MANY_SIZES, f"{len(self._recordings)} combinations of sizes are recorded")
+            return False
+        if len(versions) >= self.settings.max_versions:
+            if TOO_MANY_VERSIONS.id not in self._told:  # the search for who holds what takes its time
+                self._tell(TOO_MANY_VERSIONS, self._why_none_fits(pool, versions, inputs))
+            return False
+        overlapping = next((p for p, v in enumerate(inputs) if self._is_copied(p, v) and overlaps(v)), None)
+        if overlapping is not None:  # known before where sizes are fixed
+            self._useless.add(key)
+            self._tell(OVERLAPPING_INPUT, name_of(overlapping, self._names))
+        return overlapping is None
 
     def _saved_elsewhere(self, pool: GraphPool, inputs: list[Any]) -> bool:
         """Would a replay copy much, because the forward ran without a CUDA graph?"""

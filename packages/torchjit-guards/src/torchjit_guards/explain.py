@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import attrs
@@ -17,6 +17,7 @@ from torchjit_core.guards import (
     InstanceLacks,
     LengthIs,
     MroIs,
+    Slots,
     SymbolicCondition,
     TensorMatches,
     TypeIs,
@@ -51,7 +52,7 @@ class Miss:
     text: str
 
 
-def explain(guards: Sequence[Guard], gather: Sequence[AccessPath], slots: tuple[Any, ...] | list[Any]) -> Miss | None:
+def explain(guards: Sequence[Guard], gather: Sequence[AccessPath], slots: Slots) -> Miss | None:
     """The first guard that does not hold over `slots`, else the first gathered path that leads nowhere, else None."""
     for guard in guards:
         try:
@@ -75,7 +76,7 @@ def explain(guards: Sequence[Guard], gather: Sequence[AccessPath], slots: tuple[
     return None
 
 
-def _extra(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> bool:
+def _extra(guard: Guard, slots: Slots) -> bool:
     return not isinstance(guard, TensorMatches) or key_set_holds(guard, guard.path.resolve(slots))
 
 
@@ -91,34 +92,10 @@ def _names(classes: Sequence[type]) -> str:
     return ", ".join(c.__qualname__ for c in classes)
 
 
-def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, str]:
-    match guard:
-        case TypeIs():
-            return _type_name(guard.type), _type_name(type(guard.path.resolve(slots)))
-        case IdIs():
-            return shown(guard.obj), shown(guard.path.resolve(slots))
-        case ValueEquals():
-            return shown(guard.value), shown(guard.path.resolve(slots))
-        case LengthIs():
-            return str(guard.length), str(len(guard.path.resolve(slots)))
-        case DictKeys():
-            return _keys_difference(list(guard.keys), [key for key, _ in dict_items(guard.path.resolve(slots))])
-        case DictContains() | InstanceLacks():
-            present = isinstance(guard, DictContains) and guard.present
-            return ("present", "absent") if present else ("absent", "present")
-        case ClassAttrIs():
-            return shown(guard.obj), shown(getattr(guard.cls, guard.name, "nothing"))
-        case MroIs():
-            return _names(guard.mro), _names(guard.cls.__mro__)
-        case TensorMatches():
-            return _tensor_difference(guard, guard.path.resolve(slots))
-        case SymbolicCondition():
-            values = ", ".join(f"{path} = {shown(path.resolve(slots))}" for _, path in guard.names)
-            return guard.expression, values
-        case Ambient():
-            return shown(guard.value), shown(guard.read())
-        case _:
-            return "true", "false"
+def _difference(guard: Guard, slots: Slots) -> tuple[str, str]:
+    """What the guard expects, and what there is."""
+    tell = _DIFFERENCES.get(type(guard))
+    return ("true", "false") if tell is None else tell(guard, slots)
 
 
 def _keys_difference(wanted: list[Any], keys: list[Any]) -> tuple[str, str]:
@@ -163,3 +140,24 @@ def _tensor_difference(guard: TensorMatches, tensor: object) -> tuple[str, str]:
         if want != got:
             return f"{name} {want}", f"{name} {got}"
     return key_difference(guard, tensor)
+
+
+def _condition_difference(guard: SymbolicCondition, slots: Slots) -> tuple[str, str]:
+    return guard.expression, ", ".join(f"{path} = {shown(path.resolve(slots))}" for _, path in guard.names)
+
+
+_DIFFERENCES: dict[type[Guard], Callable[[Any, Slots], tuple[str, str]]] = {
+    TypeIs: lambda g, slots: (_type_name(g.type), _type_name(type(g.path.resolve(slots)))),
+    IdIs: lambda g, slots: (shown(g.obj), shown(g.path.resolve(slots))),
+    ValueEquals: lambda g, slots: (shown(g.value), shown(g.path.resolve(slots))),
+    LengthIs: lambda g, slots: (str(g.length), str(len(g.path.resolve(slots)))),
+    DictKeys: lambda g, slots: _keys_difference(list(g.keys), [k for k, _ in dict_items(g.path.resolve(slots))]),
+    DictContains: lambda g, slots: ("present", "absent") if g.present else ("absent", "present"),
+    InstanceLacks: lambda g, slots: ("absent", "present"),
+    ClassAttrIs: lambda g, slots: (shown(g.obj), shown(getattr(g.cls, g.name, "nothing"))),
+    MroIs: lambda g, slots: (_names(g.mro), _names(g.cls.__mro__)),
+    TensorMatches: lambda g, slots: _tensor_difference(g, g.path.resolve(slots)),
+    SymbolicCondition: _condition_difference,
+    Ambient: lambda g, slots: (shown(g.value), shown(g.read())),
+}
+"""By the kind of guard; others hold or do not."""

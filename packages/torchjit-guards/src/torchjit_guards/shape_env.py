@@ -139,41 +139,40 @@ class ShapeEnv:
         return changed if self.dynamic is None else self.dynamic
 
     def _marked(self, value: int, path: AccessPath, mark: SizeMark) -> int | Expr:
-        if mark.kind == "static":
-            return value
         declared = Bounds(mark.lower, mark.upper)
-        if mark.kind == "unbacked":
-            if value not in declared:
-                raise UserError(NARROWED, f"{path} is {value}, declared: {_range_text(declared)}")
-            lower = 0 if mark.lower is None else max(mark.lower, 0)
-            for shared, name in self._named.items():
-                if (
-                    name == mark.same_as
-                    and self._unseen[shared] == value
-                    and shared.bounds == Bounds(lower, mark.upper)
-                ):
-                    self._shared.append((shared, path))
-                    return as_expr(shared)
-            made = symbol(f"u{len(self._unbacked)}", lower, mark.upper)
-            (new,) = made.symbols
-            self._unbacked.add(new)
-            self._sources[new] = path
-            self._unseen[new] = value
-            if mark.same_as is not None:
-                self._named[new] = mark.same_as
-            return made
-        if mark.kind == "maybe" and (value in (0, 1) or value not in declared):
+        if mark.kind == "static" or (mark.kind == "maybe" and (value in (0, 1) or value not in declared)):
             return value
-        if value in (0, 1):
+        if value in (0, 1) and mark.kind != "unbacked":
             raise UserError(SPECIALISED, f"{path} is {value}")
         if value not in declared:
             raise UserError(NARROWED, f"{path} is {value}, declared: {_range_text(declared)}")
-        made = self._symbol(value, path, Bounds(max(mark.lower or 2, 2), mark.upper))
+        return self._unseen_size(value, path, mark) if mark.kind == "unbacked" else self._seen_size(value, path, mark)
+
+    def _unseen_size(self, value: int, path: AccessPath, mark: SizeMark) -> Expr:
+        """A symbol whose value no decision may look at; one for all sizes that the mark says are the same."""
+        lower = 0 if mark.lower is None else max(mark.lower, 0)
+        bounds = Bounds(lower, mark.upper)
+        for shared, name in self._named.items():
+            if name == mark.same_as and self._unseen[shared] == value and shared.bounds == bounds:
+                self._shared.append((shared, path))
+                return as_expr(shared)
+        made = symbol(f"u{len(self._unbacked)}", lower, mark.upper)
+        (new,) = made.symbols
+        self._unbacked.add(new)
+        self._sources[new] = path
+        self._unseen[new] = value
+        if mark.same_as is not None:
+            self._named[new] = mark.same_as
+        return made
+
+    def _seen_size(self, value: int, path: AccessPath, mark: SizeMark) -> Expr:
+        bounds = Bounds(max(mark.lower or 2, 2), mark.upper)
+        made = self._symbol(value, path, bounds)
         (new,) = made.symbols
         if mark.kind == "dynamic":
             self._forced[new] = path
             if mark.lower is not None or mark.upper is not None:
-                self._declared[new] = Bounds(max(mark.lower or 2, 2), mark.upper)
+                self._declared[new] = bounds
         return made
 
     def _decide(self, value: int, path: AccessPath, changed: bool, dynamic: bool | None) -> int | Expr:

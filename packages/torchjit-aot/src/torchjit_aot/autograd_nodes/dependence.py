@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import attrs
-import torch
-from torch import fx
 
-from torchjit_aot.costs import is_symbolic, owner_of
-from torchjit_aot.symbols import SYMBOLIC_TYPES
-
-if TYPE_CHECKING:
-    from torchjit_aot.joint import JointGraph
-
-__all__ = ["Dependence", "component_reads", "trace_dependence"]
-
-aten = torch.ops.aten
-_ADDITION = aten.add.Tensor
+__all__ = ["Dependence"]
 
 
 @final
@@ -50,114 +39,3 @@ class Dependence:
             components=tuple(tuple(places[k] for k in ks) for ks in self.components if ks[0] in places),
             read_slots=frozenset(slots.index(i) for i in self.read_slots if i in slots),
         )
-
-
-def trace_dependence(joint: JointGraph) -> Dependence:
-    """Look at a functional joint graph that no pass has changed."""
-    behind = _tangent_bits(joint)
-    masks = [behind.get(grad, 0) if grad is not None else 0 for grad in joint.grads]
-    return Dependence(
-        tangents=tuple(tuple(k for k in range(len(joint.tangents)) if mask >> k & 1) for mask in masks),
-        components=_components(joint, behind),
-        differentiable=_differentiable_inputs(joint),
-        read_slots=_read_slots(joint),
-    )
-
-
-def _tangent_bits(joint: JointGraph) -> dict[fx.Node, int]:
-    """For each node that depends on tangents: a bit for each of them."""
-    behind: dict[fx.Node, int] = {node: 1 << k for k, node in enumerate(joint.tangents)}
-    for node in joint.graph.nodes:
-        if node not in behind:
-            bits = 0
-            for source in node.all_input_nodes:
-                bits |= behind.get(source, 0)
-            if bits:
-                behind[node] = bits
-    return behind
-
-
-def _components(joint: JointGraph, behind: dict[fx.Node, int]) -> tuple[tuple[int, ...], ...]:
-    """The components of tangents.
-
-    Only the sum of two gradients of an input is no operator in this sense: eager mode adds them when they arrive.
-    """
-    results = {grad for grad in joint.grads if grad is not None}
-    sums: set[fx.Node] = set()
-    for node in reversed(joint.graph.nodes):
-        adds = node.target is _ADDITION and node in behind and (node in results or node.users)
-        if adds and all(user in sums for user in node.users):
-            sums.add(node)
-    first_of = list(range(len(joint.tangents)))
-
-    def find(k: int) -> int:
-        while first_of[k] != k:
-            k = first_of[k]
-        return k
-
-    for node, bits in behind.items():
-        if node in sums:
-            continue
-        first, *others = (k for k in range(len(first_of)) if bits >> k & 1)
-        for other in others:
-            first_of[find(other)] = find(first)
-    members: dict[int, list[int]] = {}
-    for k in range(len(first_of)):
-        members.setdefault(find(k), []).append(k)
-    return tuple(map(tuple, members.values()))
-
-
-def component_reads(joint: JointGraph, saved: Sequence[fx.Node]) -> tuple[tuple[int, ...], ...]:
-    """For each component the positions, among the saved tensors, of those that its backward reads."""
-    behind = _tangent_bits(joint)
-    stops = set(saved)
-    reaches: dict[fx.Node, int] = {}
-    for node in reversed(joint.graph.nodes):
-        bits = 0
-        for user in node.users:
-            bits |= behind.get(user, 0) or (0 if user in stops else reaches.get(user, 0))
-        reaches[node] = bits
-    tensors = [node for node in saved if isinstance(node.meta["val"], torch.Tensor)]
-    return tuple(
-        tuple(n for n, node in enumerate(tensors) if any(reaches.get(node, 0) >> k & 1 for k in members))
-        for members in joint.dependence.components
-    )
-
-
-def _differentiable_inputs(joint: JointGraph) -> frozenset[int]:
-    """Through floating numbers only: not through sizes, indices and masks."""
-    behind = {grad for grad in joint.grads if grad is not None}
-    for node in reversed(joint.graph.nodes):
-        if node in behind:
-            behind.update(source for source in node.all_input_nodes if _may_be_differentiated(source.meta.get("val")))
-    return frozenset(
-        i
-        for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
-        if grad is not None and node in behind
-    )
-
-
-def _may_be_differentiated(value: object) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.is_floating_point() or value.is_complex()
-    return not isinstance(value, (int, float, bool, *SYMBOLIC_TYPES))  # the results of an operator with several
-
-
-_SIZES_ONLY = frozenset(
-    {
-        aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default, aten.rand_like.default,
-        aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default,
-        aten.new_empty_strided.default,
-    }
-)  # fmt: skip
-"""Operators that read the sizes of a tensor, which eager PyTorch's formulas do not save for it."""
-
-
-def _read_slots(joint: JointGraph) -> frozenset[int]:
-    """Those of checkpointed regions are not among them: there eager PyTorch reads what it computes again."""
-    read: set[fx.Node] = set()
-    for node in joint.graph.nodes:
-        if node.meta.get("backward") and node.target not in _SIZES_ONLY and not is_symbolic(node):
-            read.update(owner_of(source) for source in node.all_input_nodes if not source.meta.get("backward"))
-    slots = {i: owner_of(slot) for i, slot in enumerate(joint.slots) if isinstance(slot, fx.Node)}
-    return frozenset(i for i, o in slots.items() if o in read and o.op == "call_function" and "recompute" not in o.meta)

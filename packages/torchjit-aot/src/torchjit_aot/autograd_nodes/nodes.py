@@ -51,31 +51,41 @@ def parts_of(joint: JointGraph, saved: Sequence[fx.Node], build: Callable[[], Bu
         saved: what its backward reads.
         build: makes the backward's graph of the whole.
     """
-    if len(joint.dependence.components) < 2 or effects_of_backward(joint):
+    if len(joint.dependence.components) < 2 or _is_one_node(joint, saved):
         return ()
+    together = _with_same_inputs_behind(joint)
+    if len(together) < 2:
+        return ()
+    parts = [_part(joint, sorted(tangents), build) for tangents in together]
+    return tuple(part for part in parts if part is not None) if None not in parts else ()
+
+
+def _is_one_node(joint: JointGraph, saved: Sequence[fx.Node]) -> bool:
+    """Must all results be those of one node?"""
+    if effects_of_backward(joint):
+        return True
     if any(joint.grads[i] is not None or joint.inputs[i] in saved for i in joint.mutated_under_grad):
-        return ()  # one part would be given what another has written
-    if any(
-        grad is not None and not behind for grad, behind in zip(joint.grads, joint.dependence.tangents, strict=True)
-    ):
-        return ()  # a gradient that is always there
-    together: dict[frozenset[int], list[int]] = {}
+        return True  # one part would be given what another has written
+    gradients = zip(joint.grads, joint.dependence.tangents, strict=True)
+    return any(grad is not None and not behind for grad, behind in gradients)  # a gradient that is always there
+
+
+def _with_same_inputs_behind(joint: JointGraph) -> list[list[int]]:
+    """The tangents, those together whose results have the same inputs that are no leaves behind them."""
+    behind = joint.dependence.tangents
     far = _with_nodes_behind(joint)
-    for group in joint.dependence.components:
-        together.setdefault(
-            frozenset(i for i in far if not set(joint.dependence.tangents[i]).isdisjoint(group)), []
-        ).extend(group)
-    behind_any = {k for ks in joint.dependence.tangents for k in ks}
+    together: dict[frozenset[int], list[int]] = {}
+    for component in joint.dependence.components:
+        key = frozenset(i for i in far if not set(behind[i]).isdisjoint(component))
+        together.setdefault(key, []).extend(component)
+    behind_any = {k for ks in behind for k in ks}
     for key in [key for key, tangents in together.items() if behind_any.isdisjoint(tangents)]:
         # Zeros whatever the tangent (`torch.normal(w, 1.0)`): a node of their own would have no input, and they no history.
         rest = together.pop(key)
         if not together:
-            return ()
+            return []
         next(iter(together.values())).extend(rest)
-    if len(together) < 2:
-        return ()
-    parts = [_part(joint, sorted(tangents), build) for tangents in together.values()]
-    return tuple(part for part in parts if part is not None) if None not in parts else ()
+    return list(together.values())
 
 
 def _with_nodes_behind(joint: JointGraph) -> list[int]:

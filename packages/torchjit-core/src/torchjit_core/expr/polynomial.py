@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 from torchjit_core.expr.bounds import ZERO, Bounds
@@ -403,51 +403,105 @@ def _below(rest: Expr, divisor: Expr) -> bool:
 def _floordiv(left: Expr, right: Expr) -> Expr:
     if right.value == 0:
         raise ZeroDivisionError(f"({left}) // 0")
-    if left.value is not None and right.value is not None:
-        return constant(left.value // right.value)
-    if left is right:
-        return constant(1)
-    if right.value is not None and right.value < 0:
+    if right.value is not None and right.value < 0 and left.value is None and left is not right:
         left, right = -left, -right
-    if len(right.terms) == 1:
-        quotient, rest = _split(left, right)
-        if quotient.terms:
-            return quotient + _floordiv(rest, right) if rest.terms else quotient
-    if not left.terms:
-        return left
-    common = math.gcd(_content(left), _content(right))
-    if common > 1:
-        return _floordiv(_scaled_down(left, common), _scaled_down(right, common))
-    if _below(left, right):
-        return constant(0)
-    nested = _single_operation(left)
-    if nested is not None and nested.kind == "floordiv" and _positive(nested.right) and _positive(right):
-        return _floordiv(nested.left, nested.right * right)
-    return _atom("floordiv", left, right)
+    return _first_known(_QUOTIENTS, left, right) or _atom("floordiv", left, right)
 
 
 def _mod(left: Expr, right: Expr) -> Expr:
     if right.value == 0:
         raise ZeroDivisionError(f"({left}) % 0")
+    return _first_known(_REMAINDERS, left, right) or _atom("mod", left, right)
+
+
+_Rule: TypeAlias = Callable[[Expr, Expr], Expr | None]
+
+
+def _first_known(rules: Sequence[_Rule], left: Expr, right: Expr) -> Expr | None:
+    for rule in rules:
+        known = rule(left, right)
+        if known is not None:
+            return known
+    return None
+
+
+def _quotient_of_numbers(left: Expr, right: Expr) -> Expr | None:
+    if left.value is not None and right.value is not None:
+        return constant(left.value // right.value)
+    return constant(1) if left is right else None
+
+
+def _quotient_by_one_term(left: Expr, right: Expr) -> Expr | None:
+    if len(right.terms) == 1:
+        quotient, rest = _split(left, right)
+        if quotient.terms:
+            return quotient + _floordiv(rest, right) if rest.terms else quotient
+    return None if left.terms else left
+
+
+def _quotient_without_common_factor(left: Expr, right: Expr) -> Expr | None:
+    common = math.gcd(_content(left), _content(right))
+    return _floordiv(_scaled_down(left, common), _scaled_down(right, common)) if common > 1 else None
+
+
+def _quotient_of_less(left: Expr, right: Expr) -> Expr | None:
+    return constant(0) if _below(left, right) else None
+
+
+def _quotient_of_quotient(left: Expr, right: Expr) -> Expr | None:
+    nested = _single_operation(left)
+    if nested is not None and nested.kind == "floordiv" and _positive(nested.right) and _positive(right):
+        return _floordiv(nested.left, nested.right * right)
+    return None
+
+
+_QUOTIENTS: tuple[_Rule, ...] = (
+    _quotient_of_numbers,
+    _quotient_by_one_term,
+    _quotient_without_common_factor,
+    _quotient_of_less,
+    _quotient_of_quotient,
+)
+
+
+def _remainder_of_numbers(left: Expr, right: Expr) -> Expr | None:
     if left.value is not None and right.value is not None:
         return constant(left.value % right.value)
-    if left is right or not left.terms:
-        return constant(0)
-    if len(right.terms) == 1:
-        left = _split(left, right)[1]
-        if not left.terms:
-            return left
-        if left.value is not None and right.value is not None:
-            return constant(left.value % right.value)
+    return constant(0) if left is right or not left.terms else None
+
+
+def _remainder_by_one_term(left: Expr, right: Expr) -> Expr | None:
+    if len(right.terms) != 1:
+        return None
+    rest = _split(left, right)[1]
+    return None if rest is left else _mod(rest, right) if rest.terms else rest
+
+
+def _remainder_with_common_factor(left: Expr, right: Expr) -> Expr | None:
     common = math.gcd(_content(left), _content(right))
     if common > 1 and _positive(right):
         return _mod(_scaled_down(left, common), _scaled_down(right, common)) * common
-    if _below(left, right):
-        return left
+    return None
+
+
+def _remainder_of_less(left: Expr, right: Expr) -> Expr | None:
+    return left if _below(left, right) else None
+
+
+def _remainder_of_remainder(left: Expr, right: Expr) -> Expr | None:
     nested = _single_operation(left)
     if nested is not None and nested.kind == "mod" and nested.right.divisible_by(right):
         return _mod(nested.left, right)
-    return _atom("mod", left, right)
+    return None
+
+
+_REMAINDERS: tuple[_Rule, ...] = (
+    _remainder_of_numbers,
+    _remainder_by_one_term,
+    _remainder_with_common_factor,
+    _remainder_of_less,
+    _remainder_of_remainder,
+)
 
 
 def _positive(e: Expr) -> bool:
