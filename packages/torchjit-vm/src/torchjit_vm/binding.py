@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["bind", "import_from_real"]
 
 
-def bind(function: FunctionType, args: Sequence[object], kwargs: Mapping[str, Any]) -> list[Any]:
+def bind(function: FunctionType, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Any]:
     """Bind arguments to slots in the order of `co_varnames`.
 
     Raises:
@@ -42,7 +42,7 @@ def bind(function: FunctionType, args: Sequence[object], kwargs: Mapping[str, An
     twin.__code__ = twin.__code__.replace(co_name=code.co_name, co_qualname=code.co_qualname)
     twin.__qualname__ = function.__qualname__
     twin.__defaults__, twin.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    bound: list[Any] = twin(*args, **kwargs)
+    bound: list[object] = twin(*args, **kwargs)
     return bound
 
 
@@ -52,6 +52,6 @@ def import_from_real(module: object, name: str) -> Any:
     Raises:
         ImportError: as this Python words it.
     """
-    namespace: dict[str, Any] = {"__builtins__": {"__import__": lambda *_: module}}
+    namespace: dict[str, object] = {"__builtins__": {"__import__": lambda *_: module}}
     exec(f"from module import {name}", namespace)
     return namespace[name]

@@ -97,7 +97,7 @@ class ConcreteDomain:
     def load_global(self, frame: _F, name: str) -> Box:
         return self._lookup(name, frame.globals)
 
-    def _lookup(self, name: str, *namespaces: Mapping[str, Any]) -> Box:
+    def _lookup(self, name: str, *namespaces: Mapping[str, object]) -> Box:
         for namespace in namespaces:
             if name in namespace:
                 return Box(namespace[name])
@@ -131,10 +131,10 @@ class ConcreteDomain:
     def setup_annotations(self, frame: _F) -> None:
         self.namespace_of(frame).setdefault("__annotations__", {})
 
-    def namespace_of(self, frame: _F) -> dict[str, Any]:
+    def namespace_of(self, frame: _F) -> dict[str, object]:
         if frame.namespace is None:
             raise self.error(SystemError, "no locals")
-        found: dict[str, Any] = frame.namespace.value
+        found: dict[str, object] = frame.namespace.value
         return found
 
     def make_cell(self, content: Box | None) -> Box:
@@ -273,7 +273,7 @@ class ConcreteDomain:
         if not hasattr(other.value, "keys"):
             kind = type_label(type(other.value))
             raise TypeError(f"{_shown(function.value)}() argument after ** must be a mapping, not {kind}")
-        given: dict[Any, Any] = {}
+        given: dict[Any, object] = {}
         given.update(other.value)  # which knows when it asks a subclass of dict for its keys
         for key, value in given.items():
             if key in target.value:

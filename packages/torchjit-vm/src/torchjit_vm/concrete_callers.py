@@ -21,28 +21,28 @@ _FUTURES = functools.reduce(
 )
 
 
-def _exc_info(domain: ConcreteDomain, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _exc_info(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> object:
     error = None if domain.vm.current is None else domain.vm.current.value
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
-def _exception(domain: ConcreteDomain, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _exception(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> object:
     return None if domain.vm.current is None else domain.vm.current.value
 
 
-def _dir(domain: ConcreteDomain, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _dir(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> object:
     return dir(*args) if args else sorted(_locals(domain, [], {}))
 
 
-def _vars(domain: ConcreteDomain, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _vars(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> object:
     return vars(*args) if args else _locals(domain, [], {})
 
 
-def _globals(domain: ConcreteDomain, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _globals(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> Any:
     return domain.vm.frames[-1].globals
 
 
-def _compile(domain: ConcreteDomain, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _compile(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> Any:
     """`compile` would inherit the future statements of this file."""
     given = inspect.signature(compile).bind(*args, **kwargs)
     given.apply_defaults()
@@ -64,7 +64,7 @@ def _execute(domain: ConcreteDomain, function: Any, args: list[Any], kwargs: dic
     return function(source, *scopes, **kwargs)
 
 
-def _locals(domain: ConcreteDomain, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _locals(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> dict[str, Any]:
     frame = domain.vm.frames[-1]
     if frame.namespace is not None:
         return domain.namespace_of(frame)

@@ -68,7 +68,7 @@ class InterpretedGenerator:
         return self._started and not self._running and self._frame is not None
 
     @property
-    def gi_yieldfrom(self) -> Any:
+    def gi_yieldfrom(self) -> object:
         if self._frame is None or not self._started or self._running:
             return None
         delegate = delegate_of(self._frame)
@@ -80,15 +80,15 @@ class InterpretedGenerator:
     def __iter__(self) -> Iterator[Any]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         return self.send(None)
 
-    def send(self, value: object) -> Any:
+    def send(self, value: object) -> object:
         if self._frame is not None and not self._started and value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
         return self._resume(value, None)
 
-    def throw(self, exception: object, *more: object) -> Any:
+    def throw(self, exception: object, *more: object) -> object:
         if more and WARNS_OF_THROW:
             warnings.warn(_THREE, DeprecationWarning, stacklevel=2)
         value = more[0] if more else None
@@ -111,7 +111,7 @@ class InterpretedGenerator:
             raise TypeError("instance exception may not have a separate value")
         return self._resume(None, exception)
 
-    def close(self) -> Any:
+    def close(self) -> object:
         if self._frame is None or not self._started:
             self._frame = None
             return None
@@ -129,7 +129,7 @@ class InterpretedGenerator:
         if self._frame is not None and self._started and not self._running:
             self.close()
 
-    def _throw_on(self, delegate: object, thrown: BaseException) -> Any:
+    def _throw_on(self, delegate: object, thrown: BaseException) -> object:
         """Throw into the iterator of `yield from`; it may yield, end with StopIteration or raise."""
         self._running = True
         try:
@@ -143,7 +143,7 @@ class InterpretedGenerator:
         finally:
             self._running = False
 
-    def _resume(self, value: object, thrown: BaseException | None) -> Any:
+    def _resume(self, value: object, thrown: BaseException | None) -> object:
         frame = self._frame
         if frame is None:
             raise StopIteration if thrown is None else thrown

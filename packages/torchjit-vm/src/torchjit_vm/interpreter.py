@@ -64,7 +64,7 @@ class Interpreter(Generic[V]):
         code: CodeType | Decoded,
         arguments: list[V | None],
         closure: list[V],
-        globals: dict[str, Any],
+        globals: dict[str, object],
         function: V | None = None,
     ) -> Frame[V]:
         """A frame at the entry of a code object.

@@ -18,7 +18,7 @@ def render_instruction(code: CodeType, index: int) -> str:
     """One canonical instruction, with its line and its argument in words."""
     decoded = decode(code)
     name, argument = decoded.names[index], decoded.instrs[index][1]
-    shown: Any = argument
+    shown: object = argument
     if name in JUMPS:
         shown = f"to {argument}"
     elif name == "LOAD_CONST":

@@ -191,12 +191,12 @@ def _super(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return attributes.make_super(domain, owner.obj, first)
 
 
-def _is_singleton(obj: Any) -> bool:
+def _is_singleton(obj: object) -> bool:
     """Is each object that is equal to this one this one?"""
     return obj is None or type(obj) is bool or (type(obj) is int and -5 <= obj <= 256)
 
 
-def _number_of(domain: CaptureDomain, obj: Any) -> Const:
+def _number_of(domain: CaptureDomain, obj: object) -> Const:
     domain.object_numbers.add(id(obj))
     return Const(id(obj))
 

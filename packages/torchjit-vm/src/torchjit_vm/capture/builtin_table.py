@@ -55,7 +55,7 @@ _KINDS: dict[type, tuple[type, ...]] = {
 _kept: list[Any] = []
 
 
-def builtin(*functions: Any) -> Callable[[Builtin], Builtin]:
+def builtin(*functions: object) -> Callable[[Builtin], Builtin]:
     """Register the implementation of built-in functions or types."""
 
     def register(implementation: Builtin) -> Builtin:
@@ -97,7 +97,7 @@ def method_of(kind: type[K], name: str, *classes: type) -> Callable[[Method[K]],
     return register
 
 
-def _checked(implementation: Builtin, raw: Any, kinds: tuple[type, ...] | None) -> Builtin:
+def _checked(implementation: Builtin, raw: object, kinds: tuple[type, ...] | None) -> Builtin:
     def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
         if kinds is not None and Const in kinds and args and type(args[0]) is AtomObject:
             args = [base_of(args[0]), *args[1:]]

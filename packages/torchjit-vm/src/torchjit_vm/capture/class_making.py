@@ -25,7 +25,7 @@ def is_library(obj: object) -> bool:
     return root in sys.stdlib_module_names or root in _THIRD_PARTY
 
 
-def subclass_hook(mro: Sequence[type]) -> Any:
+def subclass_hook(mro: Sequence[type]) -> object:
     """The `__init_subclass__` that the first class of an mro inherits."""
     for owner in mro[1:]:
         if "__init_subclass__" in owner.__dict__:
@@ -134,7 +134,7 @@ def make_named_tuple(
     return function(name, **keywords)
 
 
-def part_of(cls: object, name: str) -> Any:
+def part_of(cls: object, name: str) -> object:
     """What a class holds under a name, static and class methods unwrapped; a member of an enum."""
     if isinstance(cls, enum.EnumType) and name in cls.__members__:
         return cls.__members__[name]

@@ -189,7 +189,7 @@ def _with_fields(domain: CaptureDomain, cls: type[BaseException], args: list[Val
     return from_real(domain, made)
 
 
-def _raw_new(cls: type) -> Any:
+def _raw_new(cls: type) -> object:
     for owner in cls.__mro__:
         if "__new__" in owner.__dict__:
             raw = owner.__dict__["__new__"]

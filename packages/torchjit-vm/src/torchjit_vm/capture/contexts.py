@@ -45,7 +45,7 @@ class ContextVariables(Tentative):
     """What context variables hold in the region (DELETED if nothing), the stores in order, and those whose token can serve."""
 
     def __init__(self) -> None:
-        self.held: dict[Obj, Any] = {}
+        self.held: dict[Obj, object] = {}
         self.stores: list[ContextStore] = []
         self.tokens: dict[Obj, ContextStore] = {}
 

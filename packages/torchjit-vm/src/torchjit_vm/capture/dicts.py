@@ -73,7 +73,7 @@ def _load(domain: CaptureDomain, value: DictValue) -> None:
     value.loaded = True
 
 
-def _wrap_key(domain: CaptureDomain, raw: object) -> Any:
+def _wrap_key(domain: CaptureDomain, raw: object) -> object:
     found = domain.interned.get(id(raw))
     if found is not None and isinstance(found, (Obj, Leaf)) and not isinstance(found, TupleValue):
         return key_of(domain, found)

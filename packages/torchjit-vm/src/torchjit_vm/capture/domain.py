@@ -187,7 +187,7 @@ class CaptureDomain(Domain[Value], GuardRecorder):
     def graph_break(self, why: Reason, detail: str = "") -> GraphBreak:
         return GraphBreak(why, detail, self.location())
 
-    def claimed(self, obj: Any) -> bool:
+    def claimed(self, obj: object) -> bool:
         """Do calls of this function go somewhere else than into its code?"""
         hashes = type(obj).__hash__
         if isinstance(hashes, types.FunctionType) and self.policy.is_user_code(hashes.__code__):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import final
 from weakref import ReferenceType
 
 from torchjit_vm.capture.values import Value
@@ -61,7 +61,7 @@ _REAL_OBJECTS = frozenset({"code", "globals", "namespace", "obj", "path", "real"
 """Slots that hold objects of the running program, not values."""
 
 
-def _inside(item: object) -> Iterator[Any]:
+def _inside(item: object) -> Iterator[object]:
     if isinstance(item, (list, tuple)):
         yield from item
     elif isinstance(item, dict):

@@ -216,7 +216,7 @@ def write_break(
     domain: CaptureDomain,
     out: Rebuilder,
     frames: list[Frame[Value]],
-    doors: Callable[[Region], Callable[..., Any]],
+    doors: Callable[[Region], Callable[..., object]],
     own_frame: bool = False,
 ) -> list[Region]:
     """Effects, the breaking instruction for real, then the continuation of each frame, innermost first.

@@ -115,7 +115,7 @@ def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any],
 _PLAIN_TEXTS = (BaseException.__dict__["__str__"], KeyError.__dict__["__str__"])
 
 
-def _stand_in(domain: CaptureDomain, value: Obj, args: list[Any]) -> BaseException:
+def _stand_in(domain: CaptureDomain, value: Obj, args: list[object]) -> BaseException:
     """A real exception with the same fields, of which the text is made."""
     cls = cast(type[BaseException], value.cls)
     made = cls.__new__(cls, *args)

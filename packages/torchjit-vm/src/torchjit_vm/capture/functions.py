@@ -6,7 +6,7 @@ import inspect
 import types
 from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.binding import bind as bind_for_real
@@ -169,7 +169,7 @@ def _binding_error(
     named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     if kwdefaults is not None:
         twin.__kwdefaults__ = {n: None for n in named if dicts.dict_lookup(domain, kwdefaults, n) is not None}
-    placeholders: list[Any] = [None] * len(args)
+    placeholders: list[object] = [None] * len(args)
     try:
         bind_for_real(twin, placeholders, dict.fromkeys(kwargs))
     except TypeError as error:

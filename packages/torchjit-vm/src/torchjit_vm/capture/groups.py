@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from torchjit_vm.capture import attributes, elements, iteration, lengths
 from torchjit_vm.capture.builtin_table import builtin, method
@@ -168,7 +168,7 @@ def group_text(domain: CaptureDomain, group: Obj) -> Value:
     """`str(group)`."""
     message = slot(domain, group, "message")
     count = len(_members(domain, group))
-    text: Any = domain.use(message) if type(message) is Const else None
+    text: object = domain.use(message) if type(message) is Const else None
     if not isinstance(text, str):
         raise domain.graph_break(UNKNOWN_OPERATION, "str() of an exception group")
     return Const(f"{text} ({count} sub-exception{'s' if count > 1 else ''})")

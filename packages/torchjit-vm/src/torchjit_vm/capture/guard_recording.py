@@ -49,7 +49,7 @@ class GuardRecorder:
     vm: Interpreter[Value]
 
     def __init__(self) -> None:
-        self.pending: dict[tuple[Any, ...], tuple[type[Guard], tuple[Any, ...], Decoded | None, int]] = {}
+        self.pending: dict[tuple[object, ...], tuple[type[Guard], tuple[object, ...], Decoded | None, int]] = {}
         self.extra_guards: list[Guard] = []
         self.constants_read: list[Const] = []
         self.keys_by_identity: dict[Value, AccessPath | None] = {}
@@ -58,7 +58,7 @@ class GuardRecorder:
         self.stand_in_ids: set[int] = set()
         self.root_location: CodeLocation | None = None
 
-    def _record(self, key: tuple[Any, ...], kind: type[Guard], *args: Any) -> None:
+    def _record(self, key: tuple[object, ...], kind: type[Guard], *args: object) -> None:
         if key not in self.pending:
             frames = self.vm.frames
             if frames:

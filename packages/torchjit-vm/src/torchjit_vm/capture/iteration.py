@@ -116,7 +116,7 @@ class ListIterator(IteratorValue):
         self.kind = kind
         self.size = len(items)
         self.done = False
-        self.keys: list[Any] | None = None
+        self.keys: list[object] | None = None
         if kind in ("values", "items") and isinstance(owner, DictValue):
             self.keys = [key for key, entry in owner.entries.items() if entry is not None]
 

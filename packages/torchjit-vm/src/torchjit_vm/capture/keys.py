@@ -79,7 +79,7 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
     return Ref(value) if slot is None else slot(domain, value)
 
 
-def unhashable(domain: CaptureDomain, value: Value) -> Any:
+def unhashable(domain: CaptureDomain, value: Value) -> object:
     """The slot of kinds that have no hash."""
     raise domain.error(TypeError, f"unhashable type: '{type_label(type_of(domain, value))}'")
 
@@ -98,7 +98,7 @@ def _own_container_key(domain: CaptureDomain, value: TupleValue | ListValue | Di
     return None
 
 
-def _weak_key(domain: CaptureDomain, value: Obj) -> Any:
+def _weak_key(domain: CaptureDomain, value: Obj) -> object:
     """The key of a weak reference: it hashes and compares as what it leads to."""
     target = weak_references.referent(domain, value)
     if target is None:
@@ -106,7 +106,7 @@ def _weak_key(domain: CaptureDomain, value: Obj) -> Any:
     return WeakKey(key_of(domain, target), value)
 
 
-def identity(domain: CaptureDomain, value: Value) -> Any:
+def identity(domain: CaptureDomain, value: Value) -> object:
     """The key of what compares by identity. Two of the caller's objects that are keys must stay two objects."""
     path = _outside(value)
     if path is not None and isinstance(value, FunctionValue):
@@ -195,7 +195,7 @@ def _may_be_number(domain: CaptureDomain, key: object) -> bool:
 _NO_NUMBERS = (str, bytes, type(None), IdKey, Ref)
 
 
-def object_key(domain: CaptureDomain, value: Obj) -> Any:
+def object_key(domain: CaptureDomain, value: Obj) -> object:
     """The key of an instance: by the rules of its class."""
     if issubclass(value.cls, weakref.ReferenceType):
         return _weak_key(domain, value)
@@ -216,7 +216,7 @@ def object_key(domain: CaptureDomain, value: Obj) -> Any:
 _IDENTITY = (("__hash__", object.__hash__), ("__eq__", object.__eq__))
 
 
-def _immutable_key(domain: CaptureDomain, value: Obj) -> Any:
+def _immutable_key(domain: CaptureDomain, value: Obj) -> object:
     """The key of an object that C code hashes and compares (a date, an instance of a subclass of str): it does so itself."""
     if value.real is NEW or value.path is None:
         raise domain.graph_break(UNHASHABLE, value.cls.__name__)
@@ -268,7 +268,7 @@ def _equal_keys(domain: CaptureDomain, key: Any, mine: Value, mine_first: bool) 
     return domain.same_or_equal(mine, other) if mine_first else domain.same_or_equal(other, mine)
 
 
-def real_key(key: object) -> Any:
+def real_key(key: object) -> object:
     """The key to look up in a real dict; DELETED if no real dict can hold it."""
     if type(key) is Ref:
         real = getattr(key.value, "real", NEW)
@@ -286,6 +286,6 @@ def real_key(key: object) -> Any:
     return key
 
 
-def _real_reference(reference: Obj, target: object) -> Any:
+def _real_reference(reference: Obj, target: object) -> object:
     """A weak reference that finds those to an object among the keys of a dict."""
     return weakref.ref(target) if reference.real is NEW else reference.real

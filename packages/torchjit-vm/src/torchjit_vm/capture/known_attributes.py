@@ -69,7 +69,7 @@ def known_attr(domain: CaptureDomain, value: Known, name: str) -> Value | Frame[
     return result
 
 
-def _rely_on_absence(domain: CaptureDomain, obj: Any, label: str, name: str) -> None:
+def _rely_on_absence(domain: CaptureDomain, obj: object, label: str, name: str) -> None:
     """The object has no such attribute, and could be given one."""
     if type(obj).__dictoffset__ != 0 and id(obj) not in domain.class_parts:
         domain.guard_lacks(Pinned.of(obj, label), name)

@@ -511,7 +511,7 @@ def _table() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any
     import functools  # noqa: PLC0415
     import itertools  # noqa: PLC0415
 
-    iterators: dict[Any, Callable[..., Any]] = {
+    iterators: dict[Any, Callable[..., object]] = {
         itertools.takewhile: _takewhile,
         itertools.dropwhile: _dropwhile,
         itertools.compress: _compress,
@@ -524,7 +524,7 @@ def _table() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any
         itertools.zip_longest: _zip_longest,
         itertools.groupby: _groupby,
     }
-    replaced: dict[Any, Callable[..., Any]] = {
+    replaced: dict[Any, Callable[..., object]] = {
         itertools.tee: _tee,
         _collections._count_elements: _count_elements,
         _heapq.heappush: _heappush,

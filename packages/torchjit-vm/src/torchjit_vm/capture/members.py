@@ -106,7 +106,7 @@ def is_atom_class(cls: type) -> bool:
     return bool(heap) and c_base(cls) is not None and not issubclass(cls, enum.Enum)
 
 
-def plain_value(obj: object) -> Any:
+def plain_value(obj: object) -> object:
     """The str, int, float, complex or bytes that an instance of a subclass is."""
     base = c_base(type(obj))
     if base is None:

@@ -24,7 +24,7 @@ def load_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:
     return global_value(domain, frame.globals, name)
 
 
-def global_value(domain: CaptureDomain, globals: dict[str, Any], name: str) -> Value:
+def global_value(domain: CaptureDomain, globals: dict[str, object], name: str) -> Value:
     """What code with these globals finds under a name."""
     found = domain.namespaces.get(id(globals))
     if found is None:
@@ -44,7 +44,7 @@ def global_value(domain: CaptureDomain, globals: dict[str, Any], name: str) -> V
     return _builtin_name(domain, globals, name)
 
 
-def _builtin_name(domain: CaptureDomain, globals: dict[str, Any], name: str) -> Value:
+def _builtin_name(domain: CaptureDomain, globals: dict[str, object], name: str) -> Value:
     scope = globals.get("__builtins__", builtins)
     if type(scope) is not dict:
         scope = vars(scope)

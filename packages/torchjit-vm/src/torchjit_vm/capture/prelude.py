@@ -69,7 +69,7 @@ class SeededGenerators(dict[Obj, random.Random]):
     """Generators whose state is known, to what is drawn from in their place."""
 
 
-def state_of(domain: CaptureDomain, generator: Obj) -> Any:
+def state_of(domain: CaptureDomain, generator: Obj) -> object:
     """The state of a generator that the region made, or None for another object."""
     twin = domain.of(SeededGenerators).get(generator)
     return None if twin is None else twin.getstate()
@@ -403,9 +403,9 @@ def _several(
     generator: Obj,
     population: Value,
     length: int,
-    draw: Callable[[random.Random, Any], list[Any]],
+    draw: Callable[[random.Random, Any], list[object]],
     name: str,
-    kwargs: dict[str, Any],
+    kwargs: dict[str, object],
 ) -> Value | None:
     twin = _twin(domain, generator)
     if twin is not None:

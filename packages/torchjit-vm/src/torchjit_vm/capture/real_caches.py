@@ -66,14 +66,14 @@ class RealCache:
         self.function = function
         found = gc.get_referents(function)  # ..., table, function below, mark, type of entries, type of cache_info()
         end = len(found) - 1 - found[::-1].index(_ENTRY)
-        self.table: dict[Any, Any] = found[end - 3]
+        self.table: dict[Any, object] = found[end - 3]
         self.below = found[end - 2]
         self.maxsize: int | None = _WRAPPER.cache_info(function).maxsize
         self.typed = bool(function.cache_parameters()["typed"])
         if type(self.table) is not dict or found[end - 1] is not _MARK:
             raise ValueError("a cache of another make")
 
-    def key(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def key(self, args: list[object], kwargs: dict[str, object]) -> Any:
         """The key under which the result of a call is kept."""
         if not self.typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
             return args[0]
@@ -112,7 +112,7 @@ class _Holds:
     def __init__(self, cache: RealCache, key: Any, same: Callable[[Any], bool], absent: int = 0) -> None:
         self.cache, self._key, self._same, self._absent = cache, key, same, absent
         self._table, self._limit = cache.table, 0 if cache.maxsize is None else cache.maxsize
-        self._entry: Any = MISSING
+        self._entry: object = MISSING
         self._misses = -1
 
     def __call__(self, _: object) -> bool:
@@ -343,7 +343,7 @@ def _same_as(result: object) -> Callable[[Any], bool]:
     return lambda now: now is result or (type(now) is type(result) and repr(now) == text)
 
 
-def _plain(domain: CaptureDomain, value: Value) -> Any:
+def _plain(domain: CaptureDomain, value: Value) -> object:
     """The object that a value is, or one that cannot be told from it; MISSING if the region made it."""
     if isinstance(value, TupleValue) and value.real is NEW:
         if value.cls is tuple and all(type(v) in (Const, Known) for v in value.items or ()):

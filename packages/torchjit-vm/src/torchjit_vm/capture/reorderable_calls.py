@@ -153,7 +153,7 @@ def _warn(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         return None
     if source is not None and not (type(source) is Const and source.value is None):
         return None
-    kind: Any = UserWarning
+    kind: object = UserWarning
     if isinstance(category, Known):
         kind = category.obj
     elif category is not None and not (type(category) is Const and domain.use(category) is None):

@@ -79,9 +79,9 @@ def lru_cached(
     return made
 
 
-def restore(obj: object, attributes: dict[str, Any]) -> None:
+def restore(obj: object, attributes: dict[str, object]) -> None:
     """Give a new object its attributes, past any `__setattr__` and `__getattribute__` of its class."""
-    members: dict[str, Any] | None = None
+    members: dict[str, object] | None = None
     with contextlib.suppress(AttributeError):
         members = own_attr(obj, "__dict__")
     mro: tuple[type, ...] = type.__dict__["__mro__"].__get__(type(obj))  # past what a metaclass says
@@ -115,7 +115,7 @@ def new(base: type, cls: type, *args: object) -> Any:
     return base.__new__(cls, *args)
 
 
-def grown_set(first: Iterable[object], rest: Iterable[object]) -> set[Any]:
+def grown_set(first: Iterable[object], rest: Iterable[object]) -> set[object]:
     """A set that is given room for some elements at once; the others are added one by one."""
     made = set(dict.fromkeys(first))
     for element in rest:
@@ -132,7 +132,7 @@ def fill_dict(base: Any, target: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
 
 def function(
     code: CodeType,
-    globals: dict[str, Any],
+    globals: dict[str, object],
     names: tuple[str, str],
     defaults: tuple[object, ...],
     closure: tuple[CellType, ...],
@@ -252,7 +252,7 @@ def exhausted(name: str, qualname: str) -> Any:
     return generator
 
 
-def shuffled(generator: random.Random, items: Iterable[object]) -> list[Any]:
+def shuffled(generator: random.Random, items: Iterable[object]) -> list[object]:
     """The items in an order that the generator draws."""
     made = list(items)
     generator.shuffle(made)
@@ -284,7 +284,7 @@ def resume_enter(manager: object) -> tuple[Any, Any]:
     return _bound_special(manager, "__exit__", f"{text} (missed __exit__ method)"), enter
 
 
-def _bound_special(manager: object, name: str, missing: str) -> Any:
+def _bound_special(manager: object, name: str, missing: str) -> object:
     cls = type(manager)
     for base in cls.__mro__:
         if name in vars(base):

@@ -57,7 +57,7 @@ def set_binary(
         keys.refuse_numbers(domain, b, a)
     kind = frozenset if _is_frozen(left) and not view else set
     made = SetValue(_ENTRIES[function](a, b), kind)
-    sides: list[Any] = [_real(domain, v) for v in (left, right)]
+    sides: list[object] = [_real(domain, v) for v in (left, right)]
     if None not in sides:
         made.layout = _laid_out(
             function, sides[0], sides[1] if source is None else source, source is not None, in_place
@@ -98,7 +98,7 @@ def _laid_out(function: Any, left: Any, right: Any, by_method: bool, in_place: b
     return found if type(found) is set else set(found)
 
 
-def set_source(domain: CaptureDomain, value: Value, content: SetValue) -> Any:
+def set_source(domain: CaptureDomain, value: Value, content: SetValue) -> object:
     """What stands for a set, dict or other iterable that a method of sets is given; None if its order is not settled."""
     layout = sets.layout_of(domain, content)
     if layout is None or isinstance(value, SetValue):
@@ -128,7 +128,7 @@ def _is_frozen(value: Value) -> bool:
     return type(value) is Const or (isinstance(value, SetValue) and issubclass(value.cls, frozenset))
 
 
-def _real(domain: CaptureDomain, value: Value) -> Any:
+def _real(domain: CaptureDomain, value: Value) -> object:
     """A set, a view or a list of the keys, which C combines in the order of its own; None if they have none.
 
     What a view's set, or a set made of a dict, begins with is given room first, so that a dict is needed.

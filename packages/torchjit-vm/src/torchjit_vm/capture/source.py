@@ -90,11 +90,11 @@ def in_frames(out: Rebuilder, frames: Sequence[Standin], statements: Sequence[st
 
 
 def _nested(
-    frames: Sequence[Standin], lines: list[str], parameters: list[str], constants: dict[str, Any]
+    frames: Sequence[Standin], lines: list[str], parameters: list[str], constants: dict[str, object]
 ) -> Callable[..., Any]:
     """The stand-in of the first frame, which calls the next ones; the last one runs the lines."""
     signature = ", ".join(parameters)
-    function: Callable[..., Any] | None = None
+    function: Callable[..., object] | None = None
     for frame in reversed(frames):
         code = frame.code
         name = code.co_name if code.co_name.isidentifier() else "region"

@@ -32,11 +32,11 @@ class FeatureStates(dict[type[Any], Any]):
         made = self[kind] = kind()
         return made
 
-    def saved(self) -> dict[type[Tentative], dict[str, Any]]:
+    def saved(self) -> dict[type[Tentative], dict[str, object]]:
         """What the tentative states hold, for `restore`."""
         return {kind: state.saved() for kind, state in self.items() if isinstance(state, Tentative)}
 
-    def restore(self, saved: dict[type[Tentative], dict[str, Any]]) -> None:
+    def restore(self, saved: dict[type[Tentative], dict[str, object]]) -> None:
         """Let the tentative states hold what they did; those that came later are made anew on their next use."""
         for kind in [kind for kind, state in self.items() if isinstance(state, Tentative) and kind not in saved]:
             del self[kind]
@@ -47,8 +47,8 @@ class FeatureStates(dict[type[Any], Any]):
 class Tentative:
     """State that an interpretation changes and that does not outlive it where it is given up. Containers are copied, values are not."""
 
-    def saved(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, object]:
         return {name: copy.copy(content) for name, content in vars(self).items()}
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: dict[str, object]) -> None:
         vars(self).update(saved)

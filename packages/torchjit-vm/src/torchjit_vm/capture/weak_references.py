@@ -117,5 +117,5 @@ def is_new(value: Value) -> bool:
 
 def is_held(domain: CaptureDomain, value: Value) -> bool:
     """Does something that the program can reach hold an object of the region?"""
-    roots: list[Any] = [*domain.vm.frames, *domain.touched, domain.vm.handled, domain.vm.inherited]
+    roots: list[object] = [*domain.vm.frames, *domain.touched, domain.vm.handled, domain.vm.inherited]
     return id(value) in reachable(roots, weak=True)
