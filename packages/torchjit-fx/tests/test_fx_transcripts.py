@@ -36,10 +36,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     original = MetaService.run
 
-    def run(self: Any, op: str, target: Any, args: Any, kwargs: Any, found: Any, *more: Any, **options: Any) -> Any:
+    def run(self: Any, target: Any, args: Any, kwargs: Any, found: Any, *more: Any, **options: Any) -> Any:
         if found.symbolic:
             seen.append(target if isinstance(target, str) else getattr(target, "__name__", repr(target)))
-        return original(self, op, target, args, kwargs, found, *more, **options)
+        return original(self, target, args, kwargs, found, *more, **options)
 
     monkeypatch.setattr(MetaService, "run", run)
     return seen

@@ -15,7 +15,8 @@ import torch
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, Raw, RawArgs, RawKwargs, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["AssignedData", "with_gradient_for"]
 
@@ -58,7 +59,7 @@ class AssignedData:
         self._stood_in: dict[int, list[TensorLeaf]] = {}
         self.marks: dict[int, int] = {}
 
-    def assign(self, leaf: InputLeaf, value: object, in_scope: bool, capture: Any) -> None:
+    def assign(self, leaf: InputLeaf, value: object, in_scope: bool, capture: CaptureContext) -> None:
         """`leaf.data = value`.
 
         Raises:
@@ -93,7 +94,7 @@ class AssignedData:
         """The leaf, and all that calls were given instead."""
         return [leaf, *self._stood_in.get(id(leaf), ())]
 
-    def break_before(self, leaf: TensorLeaf, why: GraphBreak, capture: Any) -> None:
+    def break_before(self, leaf: TensorLeaf, why: GraphBreak, capture: CaptureContext) -> None:
         """What calls were given instead of the leaf cannot stay: the capture breaks where the first of them was.
 
         Raises:
@@ -115,11 +116,11 @@ class AssignedData:
 
     def seen(
         self,
-        fn: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        fn: Function,
+        args: RawArgs,
+        kwargs: RawKwargs,
         follow: Callable[[TensorLeaf, TensorLeaf], TensorLeaf] | None,
-        capture: Any,
+        capture: CaptureContext,
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """The arguments of a call, with those that it is given instead; None if that changes nothing.
 
@@ -137,7 +138,7 @@ class AssignedData:
 
         changed = False
 
-        def current(leaf: Any) -> Any:
+        def current(leaf: Raw) -> Raw:
             nonlocal changed
             found = self.values.get(id(leaf))
             if found is None:
@@ -153,12 +154,12 @@ class AssignedData:
         seen = map_raw(args, current), {k: map_raw(v, current) for k, v in kwargs.items()}
         return seen if changed else None
 
-    def given_back(self, result: Any, args: tuple[Any, ...]) -> Any:
+    def given_back(self, result: Raw, args: RawArgs) -> Raw:
         """What the program gets where a call returns its first argument, which was another object for the graph."""
         found = self.values.get(id(args[0])) if args else None
         return args[0] if found is not None and result is found[1] else result
 
-    def now(self, leaf: Any) -> Any:
+    def now(self, leaf: Raw) -> Raw:
         """What holds the values of a tensor at the region's end."""
         found = self.values.get(id(leaf))
         return leaf if found is None else found[1]
@@ -172,7 +173,7 @@ def _fits(leaf: InputLeaf, value: TensorLeaf) -> bool:
     return plain and (mine.dtype, mine.device, mine.sizes) == (other.dtype, other.device, other.sizes)
 
 
-def _place(leaf: TensorLeaf) -> tuple[Any, ...]:
+def _place(leaf: TensorLeaf) -> RawArgs:
     """All that `tensor.data = leaf` gives a tensor besides the storage; the history of `leaf` is none of it."""
     r = leaf.record
     return r.dtype, r.device, r.sizes, r.strides, r.offset, r.inference, r.conj, r.neg

@@ -13,7 +13,7 @@ from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.control_flow import Body, Branches, ControlFlow, Loop, Program, Scan
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import enter_body, finish_control_flow, leave_body
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.modes import AmbientState
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
@@ -52,7 +52,7 @@ class BodyCapture:
         records = self.domain.fakes.records
         return records.get(r.dtype, r.device, r.sizes[start:], r.strides[start:], 0, flags)
 
-    def leave(self, outputs: list[Any]) -> None:
+    def leave(self, outputs: list[Raw]) -> None:
         """It has returned these."""
         self.scope.close()
         self.outputs = outputs
@@ -87,7 +87,7 @@ class _Bodies(list[BodyCapture]):
 
 
 @intrinsic_rule(enter_body)
-def _enter(domain: CallDomain, flat: list[Any], rows: int, capture: CaptureContext) -> list[Any]:
+def _enter(domain: CallDomain, flat: list[Raw], rows: int, capture: CaptureContext) -> list[Raw]:
     made = BodyCapture(domain, flat, rows, capture.mark())
     domain.of(_Bodies).append(made)
     capture.forbid_effects(True)
@@ -95,7 +95,7 @@ def _enter(domain: CallDomain, flat: list[Any], rows: int, capture: CaptureConte
 
 
 @intrinsic_rule(leave_body)
-def _leave(domain: CallDomain, outputs: list[Any], capture: CaptureContext) -> None:
+def _leave(domain: CallDomain, outputs: list[Raw], capture: CaptureContext) -> None:
     capture.forbid_effects(False)
     open_bodies = [body for body in domain.of(_Bodies) if not body.scope.closed]
     open_bodies[-1].leave(outputs)
@@ -110,7 +110,7 @@ def captured_bodies(domain: CallDomain, count: int) -> tuple[list[Body], list[Te
 
 
 @intrinsic_rule(finish_control_flow)
-def _finish(domain: CallDomain, kind: str, first: list[Any], operands: list[Any], capture: CaptureContext) -> Any:
+def _finish(domain: CallDomain, kind: str, first: list[Any], operands: list[Raw], capture: CaptureContext) -> Raw:
     """Record the call.
 
     Args:

@@ -15,6 +15,7 @@ import attrs
 import torch
 from torch import fx
 
+from torchjit_fx.leaves import Raw
 from torchjit_fx.modes import AmbientState
 
 __all__ = ["Branches", "ControlFlow", "Loop", "Program", "Scan", "autograd_works"]
@@ -27,7 +28,7 @@ class Program(Protocol):
     """What the operator runs. Equal programs are equal by `key`."""
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Raw:
         """Hashable: what the program does."""
 
     def run(self, tensors: Tensors, numbers: Numbers) -> list[torch.Tensor]:
@@ -55,12 +56,12 @@ class Body:
             return list(self.graph(*tensors, *numbers))
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Raw:
         calls = [(n.op, _identity(n.target), str(n.args), str(n.kwargs)) for n in self.graph.graph.nodes]
         return (tuple(calls), self.ambient.state)
 
 
-def _identity(target: Any) -> Any:
+def _identity(target: Raw) -> Raw:
     return target.program.key if isinstance(target, ControlFlow) else target
 
 
@@ -73,7 +74,7 @@ class Branches:
     other: Body
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Raw:
         return ("cond", self.taken.key, self.other.key)
 
     def run(self, tensors: Tensors, numbers: Numbers) -> list[torch.Tensor]:
@@ -96,7 +97,7 @@ class Loop:
     carried: int
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Raw:
         return ("while_loop", self.condition.key, self.body.key, self.carried)
 
     def run(self, tensors: Tensors, numbers: Numbers) -> list[torch.Tensor]:
@@ -124,7 +125,7 @@ class Scan:
     rows: int
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Raw:
         return ("scan", self.body.key, self.carried, self.rows)
 
     def _split(self, tensors: Tensors) -> tuple[list[torch.Tensor], Tensors, Tensors]:
@@ -169,7 +170,7 @@ class Gradient:
     places: tuple[int, ...]
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Raw:
         return ("gradient", self.program.key, self.tensors, self.wanted, self.places)
 
     def run(self, tensors: Tensors, numbers: Numbers) -> list[torch.Tensor]:
@@ -256,14 +257,14 @@ def _dense(tensors: list[torch.Tensor], numbers: list[int], program: str) -> lis
     return _own_memory([t.detach() for t in _PROGRAMS[program].run(plain, numbers)], plain)
 
 
-def _fake(tensors: list[torch.Tensor], numbers: list[Any], program: str) -> list[torch.Tensor]:
+def _fake(tensors: list[torch.Tensor], numbers: list[Raw], program: str) -> list[torch.Tensor]:
     plain = [t.detach() for t in tensors]
     return _own_memory([t.detach() for t in _PROGRAMS[program].on_fakes(plain, numbers)], plain)
 
 
 class _Differentiable(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, program: str, numbers: Any, *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Raw, program: str, numbers: Raw, *tensors: torch.Tensor) -> Raw:
         ctx.program, ctx.numbers = program, numbers
         ctx.save_for_backward(*tensors)
         with torch._C._AutoDispatchBelowAutograd():
@@ -273,7 +274,7 @@ class _Differentiable(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+    def backward(ctx: Raw, *gradients: torch.Tensor) -> Raw:
         tensors = ctx.saved_tensors
         wanted = tuple(i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed)
         program = Gradient(_PROGRAMS[ctx.program], len(tensors), wanted, ctx.places)
@@ -282,7 +283,7 @@ class _Differentiable(torch.autograd.Function):
         return (None, None, *[found.get(i) for i in range(len(tensors))])
 
 
-def _autograd(tensors: list[torch.Tensor], numbers: list[Any], program: str) -> list[torch.Tensor]:
+def _autograd(tensors: list[torch.Tensor], numbers: list[Raw], program: str) -> list[torch.Tensor]:
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         apply: Callable[..., Any] = _Differentiable.apply
         return list(apply(program, numbers, *tensors))
@@ -301,7 +302,7 @@ _AUTOGRAD_KEYS = tuple(
 
 
 @contextmanager
-def autograd_works() -> Any:
+def autograd_works() -> Raw:
     """Inside of an operator's kernel autograd does not record; here it does."""
     exclude = torch._C._dispatch_tls_local_exclude_set()
     for key in _AUTOGRAD_KEYS:
@@ -320,6 +321,6 @@ class ControlFlow:
         self.tensors = tensors
         self._name = _name_of(program)
 
-    def __call__(self, *values: Any) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *values: Raw) -> tuple[torch.Tensor, ...]:
         tensors, numbers = list(values[: self.tensors]), list(values[self.tensors :])
         return tuple(_RUN(tensors, numbers, self._name))

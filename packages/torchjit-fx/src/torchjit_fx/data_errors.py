@@ -9,7 +9,7 @@ the operations run for real, between two graphs.
 from __future__ import annotations
 
 import operator
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -22,13 +22,13 @@ from torchjit_fx.domain_protocol import CallDomain, StepRecorder
 from torchjit_fx.eager_rules.functions import function_rule
 from torchjit_fx.eager_rules.runtime_asserts import RuntimeAssert, items
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import Raw, TensorLeaf
+from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["CaughtErrors", "may_raise", "raises_anything"]
 
 
-def may_raise(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def may_raise(fn: Function, args: RawArgs, kwargs: RawKwargs) -> bool:
     """May this function, or method given by its name, raise for what is in its tensors? GPUs find an index out of range too late for that."""
     if isinstance(fn, str):
         fn = getattr(torch.Tensor, fn, None)
@@ -40,17 +40,17 @@ def may_raise(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return rule.raises and not (rule.late and _on_a_device((*args, *kwargs.values())))
 
 
-def raises_anything(fn: Any) -> bool:
+def raises_anything(fn: Function) -> bool:
     """Nobody knows what an operator of somebody else raises, and it may have done something before: it is called once."""
     return is_custom_operator(fn) and "c10d" not in fn.__module__  # collectives raise nothing that is caught
 
 
-def _is_read(index: Any) -> bool:
+def _is_read(index: Raw) -> bool:
     items = index if isinstance(index, tuple | list) else (index,)
     return any(isinstance(i, TensorLeaf) and i.record.dtype is not torch.bool for i in items)
 
 
-def _on_a_device(args: tuple[Any, ...]) -> bool:
+def _on_a_device(args: RawArgs) -> bool:
     first = next((a for a in args if isinstance(a, TensorLeaf)), None)
     return first is not None and first.record.device.type != "cpu"
 
@@ -132,8 +132,8 @@ def _record(test: RuntimeAssert, domain: CallDomain, capture: CaptureContext) ->
     domain.recorder.add_test(op, (tensor, *rest), capture)
 
 
-def _count(base: TensorLeaf, domain: CallDomain, capture: CaptureContext) -> Any:
-    count: Any = 1
+def _count(base: TensorLeaf, domain: CallDomain, capture: CaptureContext) -> Raw:
+    count: Raw = 1
     for dim in range(len(base.record.sizes)):
         count = domain.call_plainly(operator.mul, (count, domain.dimension(base, dim, capture)), {}, capture)
     return count

@@ -11,6 +11,7 @@ from typing import Any
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.flatten import Arguments, UnwritableArgument
+from torchjit_fx.leaves import Function, RawArgs, RawKwargs
 from torchjit_fx.metas import MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, Template
@@ -20,7 +21,7 @@ __all__ = ["written_out"]
 
 
 def written_out(
-    metas: MetaService, modes: TorchModes, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    metas: MetaService, modes: TorchModes, fn: Function, args: RawArgs, kwargs: RawKwargs
 ) -> dict[str, Any]:
     """The keywords with which a call does under the first default dtype what it does under the program's.
 
@@ -43,9 +44,9 @@ def written_out(
     raise GraphBreak(breaks.NOT_CAPTURABLE, f"{getattr(fn, '__qualname__', fn)} under another default dtype")
 
 
-def _outcome(metas: MetaService, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-    op, target = graph_target(fn)
-    return metas.run(op, target, args, kwargs, Arguments(args, kwargs), own_fakes=True)[0]
+def _outcome(metas: MetaService, fn: Function, args: RawArgs, kwargs: RawKwargs) -> Outcome:
+    _, target = graph_target(fn)
+    return metas.run(target, args, kwargs, Arguments(args, kwargs), own_fakes=True)[0]
 
 
 def _made(template: Template) -> list[Made]:

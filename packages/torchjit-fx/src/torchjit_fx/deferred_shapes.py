@@ -33,6 +33,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from torchjit_core.forks import new_lock
 from torchjit_fx.node_base import Node
+from torchjit_fx.symbols.floats import Operand
 
 __all__ = ["defer_symbolic_shapes", "defer_sympy", "load_symbolic_shapes"]
 
@@ -44,13 +45,13 @@ _loading = new_lock()
 class _Deferred(types.ModuleType):
     """The class of the module until it is executed. Names that it does not have yet are a reason to do that."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Operand:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)  # `inspect` asks every module for some of these
         _execute(self)
         return types.ModuleType.__getattribute__(self, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Operand) -> None:
         if not name.startswith("__"):
             _execute(self)  # or its own definition would replace the value later
         types.ModuleType.__setattr__(self, name, value)  # `super()` would look for the class that this no longer has
@@ -77,7 +78,7 @@ def defer_symbolic_shapes() -> None:
         setattr(sys.modules[_PACKAGE], _OWN_NAME, module)
 
 
-def load_symbolic_shapes() -> Any:
+def load_symbolic_shapes() -> Operand:
     """The real module, executed if need be."""
     module = importlib.import_module(NAME)
     if isinstance(module, _Deferred):
@@ -102,7 +103,7 @@ def _execute(module: types.ModuleType) -> None:
             _replace(taken, vars(module)[taken.__name__])
 
 
-def _replace(old: Any, new: Any) -> None:
+def _replace(old: Operand, new: Operand) -> None:
     """Give all modules that took `old` in their `import` lines `new`: `except` goes by identity, calls by the name taken."""
     for other in list(sys.modules.values()):
         held = getattr(other, "__dict__", None)
@@ -116,15 +117,15 @@ class _DeferredSympy:
     class Basic:
         """Of sympy's numbers there are none yet."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Operand:
         return getattr(importlib.import_module("sympy"), name)
 
 
 class _DeferredFunctions:
     """What `from torch.utils._sympy.functions import Max` finds inside one of them, which then does not use it."""
 
-    def __getattr__(self, name: str) -> Any:
-        def function(*args: Any) -> Any:
+    def __getattr__(self, name: str) -> Operand:
+        def function(*args: Operand) -> Operand:
             return getattr(importlib.import_module(_FUNCTIONS), name)(*args)
 
         return function
@@ -134,7 +135,7 @@ _FUNCTIONS = "torch.utils._sympy.functions"
 _deferred = {"sympy": _DeferredSympy(), _FUNCTIONS: _DeferredFunctions()}
 
 
-def _import(name: str, *args: Any, **kwargs: Any) -> Any:
+def _import(name: str, *args: Operand, **kwargs: Operand) -> Operand:
     stands_in = None if "sympy" in sys.modules else _deferred.get(name)
     return __import__(name, *args, **kwargs) if stands_in is None else stands_in
 
@@ -143,7 +144,7 @@ def defer_sympy() -> None:
     """Three functions of torch that run at many operations no longer import sympy."""
     own_import = {**vars(builtins), "__import__": _import}
     for name, taken in (("elementwise_dtypes", "sympy"), ("_is_non_overlapping_and_dense_or_false", _FUNCTIONS)):
-        old: Any = getattr(torch._prims_common, name, None)  # a version of torch may not have it
+        old: Operand = getattr(torch._prims_common, name, None)  # a version of torch may not have it
         if "sympy" in sys.modules or old is None or taken not in old.__code__.co_names:
             continue
         _with_builtins(old, own_import)
@@ -152,7 +153,7 @@ def defer_sympy() -> None:
         vars(torch._subclasses.fake_tensor)["__builtins__"] = own_import
 
 
-def _with_builtins(old: Any, own_import: dict[str, Any]) -> None:
+def _with_builtins(old: Operand, own_import: dict[str, Any]) -> None:
     """Replace a function of torch by one with other built-in functions."""
     new = types.FunctionType(
         old.__code__, {**old.__globals__, "__builtins__": own_import}, old.__name__, old.__defaults__, old.__closure__
@@ -173,34 +174,34 @@ class GuardOnDataDependentSymNode(RuntimeError):
 def _for_plain(name: str, answer: Callable[[Any], Any]) -> Callable[..., Any]:
     """A function of one value, and perhaps of options that matter for symbols only."""
 
-    def ask(value: Any, *args: Any, **kwargs: Any) -> Any:
+    def ask(value: Operand, *args: Operand, **kwargs: Operand) -> Operand:
         return answer(value) if _plain(value) else getattr(load_symbolic_shapes(), name)(value, *args, **kwargs)
 
     ask.__name__ = ask.__qualname__ = name
     return ask
 
 
-def _nothing(value: Any) -> Iterator[Any]:
+def _nothing(value: Operand) -> Iterator[Any]:
     return iter(())
 
 
 def _forward(name: str) -> Callable[..., Any]:
     """A function that is imported at many operations and called for symbols only."""
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: Operand, **kwargs: Operand) -> Operand:
         return getattr(load_symbolic_shapes(), name)(*args, **kwargs)
 
     forward.__name__ = forward.__qualname__ = name
     return forward
 
 
-def _node(value: Any, kinds: Any = (torch.SymInt, torch.SymBool, torch.SymFloat)) -> Node | None:
+def _node(value: Operand, kinds: Operand = (torch.SymInt, torch.SymBool, torch.SymFloat)) -> Node | None:
     """The node of a symbolic number of ours."""
     node = value.node if isinstance(value, kinds) else None
     return node if isinstance(node, Node) else None
 
 
-def _or(name: str, a: Any, default: bool) -> Any:
+def _or(name: str, a: Operand, default: bool) -> Operand:
     node = _node(a, torch.SymBool)
     if type(a) is bool:
         return a
@@ -209,19 +210,19 @@ def _or(name: str, a: Any, default: bool) -> Any:
     return bool(node.shape_env.evaluate_sym_node(node, size_oblivious=False, fallback_value=default))
 
 
-def guard_or_false(a: Any) -> Any:
+def guard_or_false(a: Operand) -> Operand:
     return _or("guard_or_false", a, False)
 
 
-def guard_or_true(a: Any) -> Any:
+def guard_or_true(a: Operand) -> Operand:
     return _or("guard_or_true", a, True)
 
 
-def _by_node(name: str, kind: type, *args: Any) -> Callable[[Any], Any]:
+def _by_node(name: str, kind: type, *args: Operand) -> Callable[[Any], Any]:
     """A function that is a method of the node, and of a plain number the number."""
 
-    def ask(value: Any) -> Any:
-        node: Any = _node(value, torch.SymInt if kind is int else torch.SymBool)
+    def ask(value: Operand) -> Operand:
+        node: Operand = _node(value, torch.SymInt if kind is int else torch.SymBool)
         if type(value) is kind:
             return value
         return getattr(load_symbolic_shapes(), name)(value) if node is None else getattr(node, name)(*args)
@@ -230,24 +231,24 @@ def _by_node(name: str, kind: type, *args: Any) -> Callable[[Any], Any]:
     return ask
 
 
-def expect_true(a: Any, skip: int = 0) -> Any:
-    node: Any = _node(a, torch.SymBool)
+def expect_true(a: Operand, skip: int = 0) -> Operand:
+    node: Operand = _node(a, torch.SymBool)
     if type(a) is bool:
         return a
     return load_symbolic_shapes().expect_true(a, skip + 1) if node is None else node.expect_true()
 
 
-def _advise_is_size(a: Any) -> None:
+def _advise_is_size(a: Operand) -> None:
     if type(a) is not int and _node(a) is None:  # nothing is noted about ours
         load_symbolic_shapes()._advise_is_size(a)
 
 
-def _advise_is_bounded(a: Any, upper_bound: Any) -> None:
+def _advise_is_bounded(a: Operand, upper_bound: Operand) -> None:
     if type(a) is not int and _node(a) is None:
         load_symbolic_shapes()._advise_is_bounded(a, upper_bound)
 
 
-def sym_eq(x: Any, y: Any) -> Any:
+def sym_eq(x: Operand, y: Operand) -> Operand:
     if isinstance(x, int | torch.SymInt) and isinstance(y, int | torch.SymInt):
         return x == y
     if isinstance(x, tuple | list) and isinstance(y, tuple | list):
@@ -255,33 +256,33 @@ def sym_eq(x: Any, y: Any) -> Any:
     return load_symbolic_shapes().sym_eq(x, y)
 
 
-def sym_and(x: Any, *others: Any) -> Any:
+def sym_and(x: Operand, *others: Operand) -> Operand:
     for y in others:
         x = x & y
     return x
 
 
-def sym_or(x: Any, *others: Any) -> Any:
+def sym_or(x: Operand, *others: Operand) -> Operand:
     for y in others:
         x = x | y
     return x
 
 
-def is_nested_int(s: Any) -> bool:
+def is_nested_int(s: Operand) -> bool:
     return isinstance(s, torch.SymInt) and bool(s.node.is_nested_int())
 
 
-def is_symbolic(val: Any) -> Any:
+def is_symbolic(val: Operand) -> Operand:
     return False if isinstance(val, int | float | bool) else val.node.is_symbolic()
 
 
-def compute_unbacked_bindings(shape_env: Any, *args: Any, **kwargs: Any) -> Any:
+def compute_unbacked_bindings(shape_env: Operand, *args: Operand, **kwargs: Operand) -> Operand:
     if shape_env is None or not getattr(shape_env, "pending_fresh_unbacked_symbols", True):
         return None
     return load_symbolic_shapes().compute_unbacked_bindings(shape_env, *args, **kwargs)
 
 
-def _numbers(value: Any) -> list[Any] | None:
+def _numbers(value: Operand) -> list[Any] | None:
     """The numbers in this, those of strided tensors too; None if there is something else."""
     if isinstance(value, int | float | bool | torch.SymInt | torch.SymBool | torch.SymFloat):
         return [value]
@@ -293,13 +294,13 @@ def _numbers(value: Any) -> list[Any] | None:
     return None if None in found else [number for part in found for number in part or ()]
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: Operand) -> bool:
     """Are there numbers and strided tensors of plain sizes only?"""
     numbers = _numbers(value)
     return numbers is not None and all(type(n) in (int, float, bool) for n in numbers)
 
 
-def _nodes(value: Any) -> list[Any] | None:
+def _nodes(value: Operand) -> list[Any] | None:
     """The nodes of the symbols in this; None if one is not ours, or there is something else than numbers and strided tensors."""
     numbers = _numbers(value)
     if numbers is None:
@@ -311,7 +312,7 @@ def _nodes(value: Any) -> list[Any] | None:
 def _for_ours(name: str, answer: Callable[[list[Any]], Any]) -> Callable[..., Any]:
     """A function of what symbols there are; `answer` gives NotImplemented where the real one has to be asked."""
 
-    def ask(value: Any, *args: Any, **kwargs: Any) -> Any:
+    def ask(value: Operand, *args: Operand, **kwargs: Operand) -> Operand:
         nodes = _nodes(value)
         found = NotImplemented if nodes is None else answer(nodes)
         return getattr(load_symbolic_shapes(), name)(value, *args, **kwargs) if found is NotImplemented else found

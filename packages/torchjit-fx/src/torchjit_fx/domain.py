@@ -34,7 +34,7 @@ from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.large_captures import LargeCaptureNotice
-from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, OpaqueLeaf, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.marks import address_mark, marks_of
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
@@ -236,8 +236,8 @@ class TensorDomain:
         static = is_module_state(path) or not (cls is torch.Tensor or dispatches(cls))
         sizes: tuple[int | Expr, ...] = tuple(obj.shape)
         strides: tuple[int | Expr, ...] = obj.stride()
-        fixed_sizes: Any = sizes
-        fixed_strides: Any = strides
+        fixed_sizes: Raw = sizes
+        fixed_strides: Raw = strides
         if not static and (
             cls is torch.Tensor or has_default_method(cls)
         ):  # else guards would call the program's method
@@ -292,11 +292,11 @@ class TensorDomain:
             return self.arrays.type_of(leaf)
         return self.numbers.type_of(leaf) if type(leaf) is SymLeaf else torch.Tensor
 
-    def handles(self, fn: object) -> bool:
+    def handles(self, fn: Raw) -> bool:
         """Do calls of this callable belong here, whatever the arguments?"""
         return owns(fn)
 
-    def call(self, fn: object, args: tuple[object, ...], kwargs: dict[str, object], capture: CaptureContext) -> object:
+    def call(self, fn: Raw, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> object:
         """Do a call on raw arguments.
 
         Raises:
@@ -317,9 +317,7 @@ class TensorDomain:
             self.caught.in_blocks |= capture.in_block()
         return self.call_plainly(fn, args, kwargs, capture)
 
-    def call_plainly(
-        self, fn: object, args: tuple[object, ...], kwargs: dict[str, object], capture: CaptureContext
-    ) -> object:
+    def call_plainly(self, fn: Raw, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> object:
         """Do a call whose errors the program does not catch."""
         rule = rule_of_call(fn)
         if rule is not None:
@@ -349,7 +347,7 @@ class TensorDomain:
         """Does the attribute say something about the tensor, or is it one that the program put on the object?"""
         if name in HOOK_DICTS and isinstance(leaf, InputLeaf) and leaf.real.is_leaf:
             return False  # dicts of functions, or None
-        cls: Any = self.type_of(leaf)
+        cls: Raw = self.type_of(leaf)
         plain = cls.__getattribute__ is _OBJECT.__getattribute__ and cls.__setattr__ is _OBJECT.__setattr__
         return isinstance(leaf, SymLeaf) or not plain or hasattr(cls, name)
 
@@ -408,7 +406,7 @@ class TensorDomain:
             return self.numbers.plain(size)  # type: ignore[no-any-return]
         return self.recorder.add_size(leaf, dim, self.numbers.sym_int(size), size, capture)
 
-    def arithmetic(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
+    def arithmetic(self, fn: Function, args: RawArgs, capture: CaptureContext) -> Raw:
         """Python arithmetic on numbers of which one is a float that varies.
 
         Raises:
@@ -432,7 +430,7 @@ class TensorDomain:
             return SymLeaf(torch.SymFloat(node), None, step)  # type: ignore[arg-type]
         return SymLeaf(self.numbers.sym_int(node.expression), node.expression, step)
 
-    def concrete(self, leaf: SymLeaf, capture: CaptureContext) -> Any:
+    def concrete(self, leaf: SymLeaf, capture: CaptureContext) -> Raw:
         """The value of a symbolic number at capture; the specialisation then holds for this value only."""
         self.numbers.context.location = capture.location
         return self.numbers.fix(leaf)
@@ -443,31 +441,43 @@ class TensorDomain:
         What else can be assigned changes how autograd or a kernel sees the tensor, which the graph would not notice.
         """
         refuse_subclasses(value, capture)
-        if name == "grad" and isinstance(leaf, InputLeaf) and may_be_gradient(leaf, value):
-            if leaf.record.requires_grad:
-                capture.guard(leaf.leafness(capture.location()))
-            return True
-        if name == "data" and isinstance(leaf, InputLeaf) and self.recorder.data.has_already(leaf, value):
-            return False
-        if name == "data" and isinstance(leaf, InputLeaf):
-            self.recorder.assign_data(leaf, value, capture)
-            return True
-        if name == "requires_grad" and value is True and isinstance(leaf, TensorLeaf) and leaf.record.requires_grad:
-            # Eager refuses the former, unlike `requires_grad_()`.
-            if not leaf.record.is_leaf or is_refused_by_mode(self, leaf, value):
-                raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
-            if isinstance(leaf, InputLeaf):
-                capture.guard(leaf.leafness(capture.location()))
-        if name == "requires_grad" and isinstance(leaf, InputLeaf) and type(value) is bool:
-            return switch(self, leaf, value, capture)
-        if name == "requires_grad" and type(leaf) is TensorLeaf and leaf.record.requires_grad is value:
-            return False
-        if name == "requires_grad" and value is True and type(leaf) is TensorLeaf and not leaf.record.requires_grad:
-            make_leaf(self, leaf, capture)
-            return False
-        if name == "data" and isinstance(leaf, TensorLeaf):
+        setter = _SETTERS.get(name)
+        stored = setter(self, leaf, value, capture) if setter is not None and isinstance(leaf, TensorLeaf) else None
+        if stored is None:
+            raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
+        return stored
+
+    def _set_grad(self, leaf: TensorLeaf, value: object, capture: CaptureContext) -> bool | None:
+        if not isinstance(leaf, InputLeaf) or not may_be_gradient(leaf, value):
+            return None
+        if leaf.record.requires_grad:
+            capture.guard(leaf.leafness(capture.location()))
+        return True
+
+    def _set_data(self, leaf: TensorLeaf, value: object, capture: CaptureContext) -> bool | None:
+        if not isinstance(leaf, InputLeaf):
             self.recorder.changes_at_break(leaf)
-        raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
+            return None
+        if self.recorder.data.has_already(leaf, value):
+            return False
+        self.recorder.assign_data(leaf, value, capture)
+        return True
+
+    def _set_requires_grad(self, leaf: TensorLeaf, value: object, capture: CaptureContext) -> bool | None:
+        required = leaf.record.requires_grad
+        if value is True and required and (not leaf.record.is_leaf or is_refused_by_mode(self, leaf, value)):
+            return None  # eager refuses the former, unlike `requires_grad_()`
+        if isinstance(leaf, InputLeaf) and type(value) is bool:
+            if value and required:
+                capture.guard(leaf.leafness(capture.location()))
+            return switch(self, leaf, value, capture)
+        if isinstance(leaf, InputLeaf) or type(value) is not bool:
+            return None
+        if required is not value:
+            if not value:
+                return None
+            make_leaf(self, leaf, capture)
+        return False
 
     def truth(self, leaf: object, capture: CaptureContext) -> bool:
         """`bool(leaf)`: decided and guarded for symbolic numbers, a break for tensors whose data matters."""
@@ -538,3 +548,11 @@ class TensorDomain:
         self._inputs.clear()
         self.memory.forget()
         self.numbers.context.location = lambda: None  # it was the capture's
+
+
+_SETTERS: dict[str, Callable[[TensorDomain, TensorLeaf, object, CaptureContext], bool | None]] = {
+    "grad": TensorDomain._set_grad,
+    "data": TensorDomain._set_data,
+    "requires_grad": TensorDomain._set_requires_grad,
+}
+"""Of the attributes that may be set: is the interpreter to store the value at the region's end? None: the graph breaks."""

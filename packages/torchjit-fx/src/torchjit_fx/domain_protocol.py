@@ -12,7 +12,7 @@ from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.inference import Place
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
-from torchjit_fx.leaves import Step, StepScope, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, Step, StepScope, Storage, SymLeaf, Target, TensorLeaf
 from torchjit_fx.metas import MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
@@ -44,13 +44,13 @@ class StepRecorder(Protocol):
     @property
     def checkpointed(self) -> bool: ...
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
+    def call(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Record one call and give its raw result."""
 
-    def record(self, target: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
+    def record(self, target: Target, args: RawArgs, capture: CaptureContext) -> Raw:
         """Record a call of a callable that belongs to this capture alone."""
 
-    def remembered(self, asked: Sequence[Any]) -> tuple[bool, tuple[int, GraphBreak] | None]:
+    def remembered(self, asked: Sequence[Raw]) -> tuple[bool, tuple[int, GraphBreak] | None]:
         """Would a backward pass after the region read what autograd remembers of a tensor with other memory since?"""
 
     def enter_checkpoint(self, policy: Callable[..., Any] | None = None) -> None:
@@ -65,13 +65,13 @@ class StepRecorder(Protocol):
     def add_check(self, leaf: SymLeaf, text: str, capture: CaptureContext) -> None:
         """Record a test of a condition that only the run knows."""
 
-    def add_test(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> None:
+    def add_test(self, fn: Function, args: RawArgs, capture: CaptureContext) -> None:
         """Record an operation without results, which stays."""
 
-    def add_differentiation(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> None:
+    def add_differentiation(self, fn: Function, args: RawArgs, capture: CaptureContext) -> None:
         """Record a call of `autograd.grad` that gives no tensor."""
 
-    def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode: tuple[Any, Any], capture: CaptureContext) -> None:
+    def add_mode_change(self, fn: Function, args: RawArgs, mode: tuple[Any, Any], capture: CaptureContext) -> None:
         """Record a call that sets ambient state."""
 
 
@@ -106,22 +106,22 @@ class CallDomain(Protocol):
     def of(self, feature: Callable[[CallDomain], _State]) -> _State:
         """The state of one feature in this capture: made by its class, which is given the domain, when first asked for."""
 
-    def input(self, obj: object, path: AccessPath | None, capture: CaptureContext) -> Any:
+    def input(self, obj: object, path: AccessPath | None, capture: CaptureContext) -> Raw:
         """The leaf of a real object."""
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
+    def call(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Do a call on raw arguments."""
 
-    def call_plainly(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
+    def call_plainly(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Do a call whose errors the program does not catch."""
 
     def dimension(self, leaf: TensorLeaf, dim: int, capture: CaptureContext) -> int | SymLeaf:
         """The size of one dimension."""
 
-    def arithmetic(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
+    def arithmetic(self, fn: Function, args: RawArgs, capture: CaptureContext) -> Raw:
         """Python arithmetic on numbers of which one is a float that varies."""
 
-    def concrete(self, leaf: SymLeaf, capture: CaptureContext) -> Any:
+    def concrete(self, leaf: SymLeaf, capture: CaptureContext) -> Raw:
         """The value of a symbolic number at capture; the specialisation then holds for this value only."""
 
     def truth(self, leaf: object, capture: CaptureContext) -> bool:

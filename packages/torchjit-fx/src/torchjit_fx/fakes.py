@@ -11,6 +11,7 @@ import torch
 from torchjit_core.expr import Expr
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.leaves import Raw
 from torchjit_fx.records import DETACHED, RecordTable, TensorRecord
 from torchjit_fx.versions import CaptureFakeMode, fake_tensor
 
@@ -25,7 +26,7 @@ class _WithHistory(torch.autograd.Function):
         return make()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Raw) -> Raw:
         raise RuntimeError("fake tensors of a capture have no backward")
 
 
@@ -78,8 +79,8 @@ class FakeFactory:
             return _WithHistory.apply(_anchor(), lambda: self._bare(record))  # type: ignore[no-any-return]
 
     def _bare(self, record: TensorRecord) -> torch.Tensor:
-        sizes: Any = record.sizes
-        strides: Any = record.strides
+        sizes: Raw = record.sizes
+        strides: Raw = record.strides
         if record.symbolic:
             sizes = [n if type(n) is int else self.sym_int(n) for n in sizes]
             strides = [n if type(n) is int else self.sym_int(n) for n in strides]
@@ -100,7 +101,7 @@ class FakeFactory:
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"the result is {t.layout}")
         sizes: tuple[Any, ...] = tuple(t.shape)
         strides: tuple[Any, ...] = t.stride()
-        offset: Any = t.storage_offset()
+        offset: Raw = t.storage_offset()
         if any(type(n) is not int for n in (*sizes, *strides, offset)):
             sizes = tuple(n if type(n) is int else self.expression(n) for n in sizes)
             strides = tuple(n if type(n) is int else self.expression(n) for n in strides)

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.records import is_structseq
 
 __all__ = ["Arguments", "UnwritableArgument", "dimensions", "map_raw", "without_enums"]
@@ -36,7 +36,7 @@ class Arguments:
 
     __slots__ = ("cacheable", "key", "leaves", "sym", "symbolic")
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, args: RawArgs, kwargs: RawKwargs) -> None:
         self.leaves: list[TensorLeaf] = []
         self.sym: list[SymLeaf] = []
         self.key: list[Any] = []
@@ -50,7 +50,7 @@ class Arguments:
         if len(self.leaves) > 1:
             self._add_sharing()
 
-    def _add(self, arg: Any) -> None:
+    def _add(self, arg: Raw) -> None:
         cls = type(arg)
         if cls is TensorLeaf or cls is InputLeaf:
             self.leaves.append(arg)
@@ -65,7 +65,7 @@ class Arguments:
         else:
             self._add_other(cls, arg)
 
-    def _add_other(self, cls: type, arg: Any) -> None:
+    def _add_other(self, cls: type, arg: Raw) -> None:
         if cls is tuple or cls is list or cls is torch.Size or _is_tuple_type(cls):
             self.key.append(cls)
             self.key.append(len(arg))
@@ -108,7 +108,7 @@ class Arguments:
             self.key.append(tuple(same.setdefault(id(leaf), len(same)) for leaf in self.leaves))
 
 
-def without_enums(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+def without_enums(args: RawArgs, kwargs: RawKwargs) -> tuple[Any, Any] | None:
     """Arguments with the number or text that a member of an enum is in its place; None if a graph cannot hold them either."""
     plain = _plain_members(args), _plain_members(kwargs)
     try:
@@ -118,7 +118,7 @@ def without_enums(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, A
     return plain
 
 
-def _plain_members(arg: Any) -> Any:
+def _plain_members(arg: Raw) -> Raw:
     cls = type(arg)
     if isinstance(arg, enum.Enum):
         return next((plain(arg) for base, plain in _PLAIN.items() if isinstance(arg, base)), arg)
@@ -136,7 +136,7 @@ def _is_tuple_type(cls: type) -> bool:
     return issubclass(cls, tuple) and (hasattr(cls, "_fields") or is_structseq(cls))
 
 
-def marker_items(arg: Any) -> Any:
+def marker_items(arg: Raw) -> Raw:
     """The items of an interpreter's marker for an object over raw items (`CaptureContext.new_object`), or None."""
     return arg.items if _is_marker(type(arg)) else None
 
@@ -149,13 +149,13 @@ def _is_marker(cls: type) -> bool:
     return all(type(own.get(field)) is MemberDescriptorType for field in ("type", "items"))
 
 
-def plain_sizes(arg: Any) -> Any:
+def plain_sizes(arg: Raw) -> Raw:
     """A tuple for a marker of a `torch.Size`, other arguments as they are."""
     cls = type(arg)
     return arg.items if cls.__name__ == "NewObject" and _is_marker(cls) and arg.type is torch.Size else arg
 
 
-def map_raw(arg: Any, leaf: Callable[[Any], Any]) -> Any:
+def map_raw(arg: Raw, leaf: Callable[[Any], Any]) -> Raw:
     """Rebuild a raw value with `leaf(payload)` in the place of every payload.
 
     A marker for a torch.Size becomes a plain tuple, as graphs and fake tensors take it.
@@ -184,7 +184,7 @@ def map_raw(arg: Any, leaf: Callable[[Any], Any]) -> Any:
     return arg
 
 
-def dimensions(item: Any) -> int | None:
+def dimensions(item: Raw) -> int | None:
     """How many dimensions a part of a key goes through; None where it is of an unusual kind."""
     if item is None or item is Ellipsis or type(item) is bool:
         return 0

@@ -20,7 +20,7 @@ from torchjit_fx.control_flow import Body
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flex_operator import FORWARD, laid_out_like, name_of, takes
 from torchjit_fx.intrinsics import finish_flex_attention
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["FlexAttention"]
@@ -47,7 +47,7 @@ class FlexAttention:
     """
 
     def __init__(
-        self, score: Body, mask: Body, scale: float, blocks: tuple[Any, ...], options: dict[str, Any], tensors: int
+        self, score: Body, mask: Body, scale: float, blocks: RawArgs, options: RawKwargs, tensors: int
     ) -> None:
         self.__name__ = self.__qualname__ = "flex_attention"  # torch.fx prints a node by these
         self.score = score
@@ -63,11 +63,11 @@ class FlexAttention:
         return sum(isinstance(item, str) for item in self.blocks)
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Raw:
         """Hashable: what the call does."""
         return (self.score.key, self.mask.key, self.scale, self.blocks, self.tensors)
 
-    def __call__(self, query: Any, key: Any, value: Any, *more: Any) -> tuple[torch.Tensor, ...]:
+    def __call__(self, query: Raw, key: Raw, value: Raw, *more: Raw) -> tuple[torch.Tensor, ...]:
         outside = more[self.given_blocks :]
         # A gradient needs the query blocks of key blocks, too.
         trained = torch.is_grad_enabled() and any(
@@ -79,7 +79,7 @@ class FlexAttention:
             return made
         return self.dense(query, key, value, *more)
 
-    def dense(self, query: Any, key: Any, value: Any, *more: Any) -> tuple[torch.Tensor, ...]:
+    def dense(self, query: Raw, key: Raw, value: Raw, *more: Raw) -> tuple[torch.Tensor, ...]:
         """The call with all scores in memory."""
         groups = query.size(1) // key.size(1)
         if groups != 1:
@@ -96,7 +96,7 @@ class FlexAttention:
         return laid_out_like(result, query), total / math.log(2), largest / math.log(2)
 
     def dense_gradients(
-        self, query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any = ()
+        self, query: Raw, key: Raw, value: Raw, more: Raw, total: Raw, gradient: Raw, shift: Raw, wanted: Raw = ()
     ) -> tuple[torch.Tensor, ...]:
         """See `flex_operator.BACKWARD`."""
         groups = query.size(1) // key.size(1)
@@ -121,7 +121,7 @@ class FlexAttention:
         )
         return of_query, of_key, of_value.to(value.dtype), *others
 
-    def _scores(self, query: Any, key: Any, more: Any) -> torch.Tensor:
+    def _scores(self, query: Raw, key: Raw, more: Raw) -> torch.Tensor:
         """What the softmax is over; minus infinity where the mask says no."""
         outside = more[self.given_blocks :]
         groups = query.size(1) // key.size(1)
@@ -135,8 +135,8 @@ class FlexAttention:
         scores = self._over_all(self.score, 1, len(outside))(scores, *indices, *outside)
         return torch.where(allowed, scores, -math.inf)
 
-    def _over_all(self, body: Body, scores: int, outside: int) -> Callable[..., Any]:
-        def one(*values: Any) -> Any:
+    def _over_all(self, body: Body, scores: int, outside: int) -> Function:
+        def one(*values: Raw) -> Raw:
             own = 4 + scores
             return body([*values[: own + self.tensors]], values[own + self.tensors :])[0]
 
@@ -148,14 +148,14 @@ class FlexAttention:
 
 @intrinsic_rule(finish_flex_attention)
 def _finish(
-    domain: CallDomain, operands: list[Any], blocks: list[Any], scale: Any, options: Any, capture: CaptureContext
-) -> Any:
+    domain: CallDomain, operands: list[Raw], blocks: list[Raw], scale: Raw, options: Raw, capture: CaptureContext
+) -> Raw:
     if type(scale) is SymLeaf:
         scale = domain.concrete(scale, capture)
     if not all(isinstance(leaf, TensorLeaf) for leaf in operands) or type(scale) not in (int, float):
         raise GraphBreak(breaks.CONTROL_FLOW, "an operand of flex_attention", capture.location())
     (score, mask), tensors, numbers = captured_bodies(domain, 2)
-    described: list[Any] = []
+    described: list[Raw] = []
     given: list[TensorLeaf] = []
     for place, item in enumerate(blocks):
         value = item

@@ -6,6 +6,7 @@ Run as they are, they materialise all scores.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -41,11 +42,21 @@ class Attention(Protocol):
     def key(self) -> Any:
         """Hashable: what it does."""
 
-    def dense(self, query: Any, key: Any, value: Any, *more: Any) -> tuple[torch.Tensor, ...]:
+    def dense(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *more: Any
+    ) -> tuple[torch.Tensor, ...]:
         """The results."""
 
     def dense_gradients(
-        self, query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any = ()
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        more: Sequence[torch.Tensor],
+        total: torch.Tensor,
+        gradient: torch.Tensor,
+        shift: torch.Tensor,
+        wanted: Any = (),
     ) -> Any:
         """What `BACKWARD` gives."""
 
@@ -69,7 +80,13 @@ def attention_named(name: str) -> Any:
     return _ATTENTIONS[name]
 
 
-def takes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Any, outside: Any) -> bool:
+def takes(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    more: Sequence[torch.Tensor],
+    outside: Sequence[torch.Tensor],
+) -> bool:
     """May the call be one operator? It is while a graph of CUDA tensors is traced.
 
     Numbers of heads and of their elements have to be known. Gradients of what the functions use from outside are added up in any order,
@@ -116,18 +133,30 @@ def laid_out_like(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     return result.permute(order).contiguous().permute(back)
 
 
-def _dense(query: Any, key: Any, value: Any, more: Any, attention: str) -> Any:
+def _dense(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Sequence[torch.Tensor], attention: str
+) -> Any:
     return tuple(t.detach() for t in _ATTENTIONS[attention].dense(query, key, value, *more))
 
 
-def _fake(query: Any, key: Any, value: Any, more: Any, attention: str) -> Any:
+def _fake(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Sequence[torch.Tensor], attention: str
+) -> Any:
     rows = query.shape[:3]
     result = laid_out_like(query.new_empty((*rows, value.shape[3])), query)
     return result, query.new_empty(rows, dtype=torch.float32), query.new_empty(rows, dtype=torch.float32)
 
 
 def _dense_backward(
-    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any, attention: str
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    more: Sequence[torch.Tensor],
+    total: torch.Tensor,
+    gradient: torch.Tensor,
+    shift: torch.Tensor,
+    wanted: Any,
+    attention: str,
 ) -> Any:
     with torch.enable_grad(), autograd_works():
         found = _ATTENTIONS[attention].dense_gradients(query, key, value, more, total, gradient, shift, wanted)
@@ -136,7 +165,15 @@ def _dense_backward(
 
 
 def _fake_backward(
-    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any, attention: str
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    more: Sequence[torch.Tensor],
+    total: torch.Tensor,
+    gradient: torch.Tensor,
+    shift: torch.Tensor,
+    wanted: Any,
+    attention: str,
 ) -> Any:
     made = [laid_out_like(torch.empty(t.shape, dtype=t.dtype, device=t.device), t) for t in (query, key, value)]
     return made + [torch.empty(more[n].shape, dtype=more[n].dtype, device=query.device) for n in wanted]
@@ -144,7 +181,7 @@ def _fake_backward(
 
 class _Differentiable(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Any, key: Any, value: Any, *rest: Any) -> Any:
+    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any) -> Any:
         *more, attention = rest  # what is no tensor comes last: it has no edge
         with torch._C._AutoDispatchBelowAutograd():
             result, total, largest = FORWARD(query, key, value, list(more), attention)
@@ -155,7 +192,7 @@ class _Differentiable(torch.autograd.Function):
         return result, total, largest
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any, of_total: Any, of_largest: Any) -> Any:
+    def backward(ctx: Any, gradient: torch.Tensor, of_total: Any, of_largest: Any) -> Any:
         query, key, value, result, total, *more = ctx.saved_tensors
         if gradient is None and of_total is None:
             return (None,) * (4 + len(more))
@@ -171,7 +208,9 @@ class _Differentiable(torch.autograd.Function):
         return (*found[:3], *[others.get(n) for n in range(len(more))], None)
 
 
-def _autograd(query: Any, key: Any, value: Any, more: Any, attention: str) -> Any:
+def _autograd(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Sequence[torch.Tensor], attention: str
+) -> Any:
     if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value, *more)):
         return _Differentiable.apply(query, key, value, *more, attention)
     with torch._C._AutoDispatchBelowAutograd():
@@ -179,7 +218,15 @@ def _autograd(query: Any, key: Any, value: Any, more: Any, attention: str) -> An
 
 
 def _autograd_backward(
-    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any, attention: str
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    more: Sequence[torch.Tensor],
+    total: torch.Tensor,
+    gradient: torch.Tensor,
+    shift: torch.Tensor,
+    wanted: Any,
+    attention: str,
 ) -> Any:
     """For derivatives of gradients: by all scores."""
     tensors = (query, key, value, *more, gradient, shift)

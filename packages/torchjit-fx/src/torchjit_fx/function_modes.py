@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -18,7 +18,7 @@ from torchjit_fx import breaks
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.intrinsics import INTRINSICS
-from torchjit_fx.leaves import OpaqueLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, OpaqueLeaf, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS
 
@@ -53,7 +53,7 @@ def asks_for_modes(fn: object) -> bool:
 
 @functools.cache
 def _overridable() -> frozenset[Any]:
-    constructors: Any = _device_constructors
+    constructors: Raw = _device_constructors
     return frozenset(get_testing_overrides()) | frozenset(constructors())
 
 
@@ -68,12 +68,12 @@ class _Seen(Exception):
 
 @final
 class _Look(TorchFunctionMode):
-    def __torch_function__(self, *what: Any) -> Any:
+    def __torch_function__(self, *what: Raw) -> Raw:
         raise _Seen(what)
 
 
 def seen_by_function_modes(
-    domain: CallDomain, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    domain: CallDomain, fn: Function, args: RawArgs, kwargs: RawKwargs
 ) -> tuple[Any, ...] | None:
     """The arguments of the mode's `__torch_function__`, found by making the call on fakes, up to the mode.
 
@@ -85,9 +85,9 @@ def seen_by_function_modes(
     constant = fn in CONSTANT_FUNCTIONS and fn not in _overridable()
     if constant or fn in _NOT_SHOWN or fn in MODE_READERS or fn in MODE_SETTERS or fn in INTRINSICS:
         return None
-    found: list[Any] = []
+    found: list[Raw] = []
 
-    def note(leaf: Any) -> Any:
+    def note(leaf: Raw) -> Raw:
         found.append(leaf)
         return leaf
 
@@ -113,7 +113,7 @@ def seen_by_function_modes(
     return None
 
 
-def _back(value: Any, leaves: dict[int, Any]) -> Any:
+def _back(value: Raw, leaves: dict[int, Any]) -> Raw:
     """From fakes to leaves."""
     found = leaves.get(id(value))
     if found is not None:
@@ -127,6 +127,6 @@ def _back(value: Any, leaves: dict[int, Any]) -> Any:
     if isinstance(value, slice):
         return slice(*[_back(item, leaves) for item in (value.start, value.stop, value.step)])
     if type(value) in (tuple, list):
-        made: Sequence[Any] = [_back(item, leaves) for item in value]
+        made: Sequence[Raw] = [_back(item, leaves) for item in value]
         return tuple(made) if type(value) is tuple else made
     return value

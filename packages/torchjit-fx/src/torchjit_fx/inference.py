@@ -7,14 +7,14 @@ values are the same, and what the program made there becomes an inference tensor
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import final
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.leaves import Step, SymLeaf
+from torchjit_fx.leaves import Function, Raw, Step, SymLeaf
 from torchjit_fx.modes import GRAD, INFERENCE, TorchModes
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import DETACHED
@@ -69,7 +69,7 @@ class Place:
         with torch.inference_mode(not self.outside), torch.no_grad():
             yield
 
-    def running(self, target: Callable[..., Any], asked: Sequence[Any]) -> Callable[..., Any]:
+    def running(self, target: Function, asked: Sequence[Raw]) -> Function:
         """`target`, which gives the values of `asked`, made to run in that mode and to give inference tensors."""
         places = {
             i: leaf.record.inference == DETACHED
@@ -81,18 +81,18 @@ class Place:
         moved = self._moved(target) if self.moves else target
         return _as_inference_tensors(moved, places) if self.outside and places else moved
 
-    def _moved(self, target: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*inputs: Any) -> Any:
+    def _moved(self, target: Function) -> Function:
+        def run(*inputs: Raw) -> Raw:
             with self.made_real():
                 return target(*inputs)
 
         return run
 
 
-def _as_inference_tensors(target: Callable[..., Any], places: Mapping[int, bool]) -> Callable[..., Any]:
+def _as_inference_tensors(target: Function, places: Mapping[int, bool]) -> Function:
     """`target`, whose results at `places` become inference tensors on the same memory, those detached where that is true."""
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Raw) -> Raw:
         found = list(target(*inputs))
         for i, detached in places.items():
             made = _as_inference(found[i])

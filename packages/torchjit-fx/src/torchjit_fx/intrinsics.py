@@ -1,12 +1,15 @@
-"""What polyfills say to the tensor domain: functions without a body, which the domain answers (see `special_calls`)."""
+"""What polyfills say to the tensor domain: functions without a body, which the domain answers (see `calls.intrinsics`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
+
+from torchjit_fx.leaves import Function, Raw
 
 __all__ = [
     "INTRINSICS",
+    "Value",
     "abandon_backward",
     "announce_block",
     "convert_results",
@@ -40,6 +43,10 @@ __all__ = [
 ]
 
 
+Value: TypeAlias = Any
+"""What a polyfill is given and gives: any value of the program."""
+
+
 def _only_interpreted() -> NoReturn:
     raise RuntimeError("this function has a meaning only while it is interpreted")
 
@@ -49,22 +56,22 @@ def refuse(what: str) -> NoReturn:
     _only_interpreted()
 
 
-def enter_forward(tensors: list[Any]) -> None:
+def enter_forward(tensors: list[Value]) -> None:
     """The forward of a custom autograd function starts; `tensors` are its tensor arguments."""
     _only_interpreted()
 
 
-def leave_forward(outputs: list[Any], saved: list[Any], constant: list[Any], dirty: list[Any]) -> None:
+def leave_forward(outputs: list[Raw], saved: list[Value], constant: list[Value], dirty: list[Value]) -> None:
     """It ends: its tensor results, what was saved for the backward, what has no gradient, what was written."""
     _only_interpreted()
 
 
-def enter_backward(defined: list[bool]) -> list[Any]:
+def enter_backward(defined: list[bool]) -> list[Raw]:
     """Its backward starts: gives one gradient per result of the forward, None where `defined` says so."""
     _only_interpreted()
 
 
-def leave_backward(gradients: list[Any]) -> None:
+def leave_backward(gradients: list[Value]) -> None:
     """It ends: one gradient or None per tensor argument."""
     _only_interpreted()
 
@@ -74,12 +81,12 @@ def abandon_backward() -> None:
     _only_interpreted()
 
 
-def finish_function(name: str, materialize: bool, once: bool) -> list[Any]:
+def finish_function(name: str, materialize: bool, once: bool) -> list[Raw]:
     """Record the call; gives the results that the program goes on with."""
     _only_interpreted()
 
 
-def enter_checkpoint(context_fn: Callable[..., Any] | None, *args: Any) -> None:
+def enter_checkpoint(context_fn: Callable[..., Any] | None, *args: Raw) -> None:
     """What is recorded from here on belongs to a checkpointed region; `context_fn(*args)` says what it keeps."""
     _only_interpreted()
 
@@ -89,67 +96,67 @@ def leave_checkpoint() -> None:
     _only_interpreted()
 
 
-def enter_transform(flat: list[Any], dims: list[int | None], wrapped: list[bool | None]) -> list[Any]:
+def enter_transform(flat: list[Raw], dims: list[int | None], wrapped: list[bool | None]) -> list[Raw]:
     """The function under a transform starts: gives what it sees of these tensors, see `transforms.TransformCapture`."""
     _only_interpreted()
 
 
-def leave_transform(kind: str, outputs: list[Any], options: dict[str, Any], more: list[Any]) -> list[Any]:
+def leave_transform(kind: str, outputs: list[Raw], options: dict[str, Value], more: list[Value]) -> list[Raw]:
     """It has returned: record the call of the transform; gives the transform's results."""
     _only_interpreted()
 
 
-def enter_body(flat: list[Any], rows: int) -> list[Any]:
+def enter_body(flat: list[Raw], rows: int) -> list[Raw]:
     """A branch, or the body of a loop, starts: gives what it sees of these tensors; from `rows` on, a row of each."""
     _only_interpreted()
 
 
-def leave_body(outputs: list[Any]) -> None:
+def leave_body(outputs: list[Raw]) -> None:
     """It has returned these tensors."""
     _only_interpreted()
 
 
-def finish_control_flow(kind: str, first: list[Any], operands: list[Any]) -> list[Any]:
+def finish_control_flow(kind: str, first: list[Value], operands: list[Raw]) -> list[Raw]:
     """Record the call over the bodies captured last; gives its results."""
     _only_interpreted()
 
 
-def finish_flex_attention(operands: list[Any], blocks: list[Any], scale: Any, options: Any) -> list[Any]:
+def finish_flex_attention(operands: list[Raw], blocks: list[Value], scale: Value, options: Raw) -> list[Raw]:
     """Record the call of `flex_attention` over the two bodies captured last; gives its results."""
     _only_interpreted()
 
 
-def keep_function(results: list[Any], rest: list[Any]) -> tuple[list[Any], Any]:
+def keep_function(results: list[Raw], rest: list[Raw]) -> tuple[list[Any], Any]:
     """The function under vjp or linearize has returned: gives its results, and what stands for it in `derive`."""
     _only_interpreted()
 
 
-def derive(kept: Any, kind: str, directions: list[Any]) -> list[Any]:
+def derive(kept: Value, kind: str, directions: list[Value]) -> list[Raw]:
     """The vjp or jvp of a kept function, at the arguments that it had then."""
     _only_interpreted()
 
 
-def enter_hook(tensor: Any) -> Any:
+def enter_hook(tensor: Raw) -> Raw:
     """The hook of a tensor starts: gives the gradient that it sees."""
     _only_interpreted()
 
 
-def leave_hook(result: Any) -> Any:
+def leave_hook(result: Raw) -> Raw:
     """It has returned: record the registration; gives what stands for it in `remove_hook`."""
     _only_interpreted()
 
 
-def hook_leaf(tensor: Any) -> None:
+def hook_leaf(tensor: Raw) -> None:
     """A leaf of autograd is about to be given a hook, by what follows."""
     _only_interpreted()
 
 
-def remove_hook(token: Any) -> None:
+def remove_hook(token: Value) -> None:
     """The program removes the hook again."""
     _only_interpreted()
 
 
-def group_name(group: Any, tag: str = "") -> str:
+def group_name(group: Value, tag: str = "") -> str:
     """The name of a process group; None is the default one. What is said of it is guarded."""
     _only_interpreted()
 
@@ -169,7 +176,7 @@ def refuse_collective(why: str) -> NoReturn:
     _only_interpreted()
 
 
-def reduction_name(operation: Any) -> str:
+def reduction_name(operation: Value) -> str:
     """A `ReduceOp`, its name, or None for the sum, as functional collectives name it."""
     _only_interpreted()
 
@@ -184,7 +191,7 @@ def switch_dispatch(off: bool) -> bool:
     _only_interpreted()
 
 
-def convert_results(function: Any, result: Any, cls: type) -> Any:
+def convert_results(function: Function, result: Raw, cls: type) -> Raw:
     """What a call of `function` gave, as tensors of the class."""
     _only_interpreted()
 

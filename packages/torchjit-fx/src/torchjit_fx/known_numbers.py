@@ -17,9 +17,9 @@ import torch
 from torchjit_core.guards import ValueEquals
 from torchjit_fx.assigned_data import AssignedData
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, Raw, RawArgs, RawKwargs, Step, Target, TensorLeaf
 from torchjit_fx.outcomes import follow
-from torchjit_fx.protocols import SymbolicSizes
+from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 
 __all__ = ["KnownNumbers"]
 
@@ -46,14 +46,14 @@ class KnownNumbers:
         self._steps: dict[int, tuple[Step, Any, dict[int, InputLeaf]]] = {}
         self._varying: set[int] = set()
 
-    def value(self, leaf: TensorLeaf, capture: Any) -> Any:
+    def value(self, leaf: TensorLeaf, capture: CaptureContext) -> Raw:
         """The number in a tensor, guarded; None if it is not known."""
         if leaf.record.device.type != "cpu" or leaf.record.sizes != ():
             return None
         found = self.tensor(leaf, capture)
         return None if found is None else found.item()
 
-    def tensor(self, leaf: TensorLeaf, capture: Any) -> torch.Tensor | None:
+    def tensor(self, leaf: TensorLeaf, capture: CaptureContext) -> torch.Tensor | None:
         """What a small tensor holds, guarded; None if it is not known."""
         roots: dict[int, InputLeaf] = {}
         try:
@@ -63,16 +63,16 @@ class KnownNumbers:
         self._guard(roots, capture)
         return found
 
-    def _guard(self, roots: dict[int, InputLeaf], capture: Any) -> None:
+    def _guard(self, roots: dict[int, InputLeaf], capture: CaptureContext) -> None:
         for root in roots.values():
             path = root.path.computed(number_in)
             capture.guard(ValueEquals(path, number_in(root.real), capture.location()))
 
-    def result(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+    def result(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """What a call gives that is given known tensors only, as real tensors; None if it is not."""
         roots: dict[int, InputLeaf] = {}
 
-        def real(arg: Any) -> Any:
+        def real(arg: Raw) -> Raw:
             if not isinstance(arg, TensorLeaf):
                 raise _Unknown
             return self._tensor(arg, roots)
@@ -88,12 +88,12 @@ class KnownNumbers:
         return found
 
     def settled(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
+        self, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """The arguments of a call that needs numbers, with those that are known; None if none is."""
         changed = False
 
-        def number(leaf: Any) -> Any:
+        def number(leaf: Raw) -> Raw:
             nonlocal changed
             found = (
                 self.value(leaf, capture) if isinstance(leaf, TensorLeaf) and leaf.record.dtype in _INTEGERS else None
@@ -149,7 +149,7 @@ class KnownNumbers:
         own: dict[int, InputLeaf] = {}
         holds_leaf = False
 
-        def real(arg: Any) -> Any:
+        def real(arg: Raw) -> Raw:
             nonlocal holds_leaf
             if not isinstance(arg, TensorLeaf):
                 raise _Unknown  # a size that varies
@@ -177,7 +177,7 @@ class KnownNumbers:
         self._found[id(leaf)] = leaf, leaf.real, {}
 
 
-def _call(target: Any, args: Any, kwargs: Any) -> Any:
+def _call(target: Target, args: RawArgs, kwargs: RawKwargs) -> Raw:
     with torch.no_grad():
         if isinstance(target, str):
             return getattr(args[0], target)(*args[1:], **kwargs)

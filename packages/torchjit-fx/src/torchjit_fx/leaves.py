@@ -18,6 +18,7 @@ from torchjit_fx.symbols.floats import FloatExpr
 
 __all__ = [
     "Checkpoint",
+    "Function",
     "InputLeaf",
     "OpaqueLeaf",
     "Raw",
@@ -36,6 +37,8 @@ Raw: TypeAlias = Any
 """A value as the interpreter hands it over: a leaf, a plain value, or containers of these."""
 RawArgs: TypeAlias = "tuple[Raw, ...]"
 RawKwargs: TypeAlias = "dict[str, Raw]"
+Function: TypeAlias = "Callable[..., Any]"
+"""Something that a program calls."""
 Target: TypeAlias = "Callable[..., Any] | str"
 """Of a graph node: a callable, or the name of a method."""
 Way: TypeAlias = "tuple[Any, ...]"

@@ -20,7 +20,7 @@ from torchjit_fx.eager_rules.dtype_probe import at_capture
 from torchjit_fx.eager_rules.functions import function_rule
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, map_raw
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, RawArgs, RawKwargs, SymLeaf, Target, TensorLeaf
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, Way, follow
 from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
@@ -46,7 +46,7 @@ class MetaCache:
         self.misses = 0
         self._outcomes: dict[tuple[Any, ...], Outcome] = {}
 
-    def get(self, key: tuple[Any, ...]) -> Outcome | None:
+    def get(self, key: RawArgs) -> Outcome | None:
         """The outcome under `key`; None also for a key that cannot be hashed."""
         try:
             found = self._outcomes.get(key)
@@ -58,7 +58,7 @@ class MetaCache:
             self.hits += 1
         return found
 
-    def put(self, key: tuple[Any, ...], outcome: Outcome) -> None:
+    def put(self, key: RawArgs, outcome: Outcome) -> None:
         if len(self._outcomes) >= self.limit:
             self._outcomes.clear()
         try:
@@ -79,7 +79,7 @@ class MetaService:
         self.modes = modes
         self.numbers = numbers
 
-    def fake(self, leaf: Any) -> Any:
+    def fake(self, leaf: Raw) -> Raw:
         """The fake tensor or symbolic number that stands for a leaf, made on demand."""
         if type(leaf) is SymLeaf:
             return leaf.value
@@ -90,7 +90,7 @@ class MetaService:
                 leaf.fake = self.fakes.make(leaf.record)
         return leaf.fake
 
-    def look(self, leaf: Any) -> Any:
+    def look(self, leaf: Raw) -> Raw:
         """A fake with the leaf's metadata, for calls that write nothing: a view need not share memory with its base."""
         if type(leaf) is SymLeaf or leaf.fake is not None or not leaf.alias or not leaf.record.symbolic:
             return self.fake(leaf)
@@ -103,7 +103,7 @@ class MetaService:
     def _of_its_own(self) -> Callable[[Any], Any]:
         made: dict[int, Any] = {}
 
-        def get(leaf: Any) -> Any:
+        def get(leaf: Raw) -> Raw:
             if type(leaf) is SymLeaf:
                 return leaf.value
             if id(leaf) not in made:
@@ -117,7 +117,7 @@ class MetaService:
         step = leaf.step
         args, kwargs = map_raw(step.args, self.fake), map_raw(step.kwargs, self.fake)  # type: ignore[union-attr]
         with self.modes.made_real(step.token):  # type: ignore[union-attr]
-            result = self.evaluate(step.op, step.target, args, kwargs, leaf.record.symbolic)  # type: ignore[union-attr]
+            result = self.evaluate(step.target, args, kwargs, leaf.record.symbolic)  # type: ignore[union-attr]
         for sibling in step.results:  # type: ignore[union-attr]
             if sibling.fake is None:
                 sibling.fake = self._of_known_sizes(follow(result, sibling.way), sibling.record)
@@ -135,25 +135,23 @@ class MetaService:
         with self.fakes.mode, enable_python_dispatcher():
             return made.as_strided(place[:rank], place[rank:-1], place[-1])
 
-    def evaluate(self, op: str, target: Any, args: Any, kwargs: Any, symbolic: bool) -> Any:
+    def evaluate(self, target: Target, args: RawArgs, kwargs: RawKwargs, symbolic: bool) -> Raw:
         """Make a call on fakes, under the modes that the process has."""
         if target is copy.deepcopy:  # a fake names its mode, which is not to be copied
             args = (*args, {id(self.fakes.mode): self.fakes.mode})
         if target in RECURRENT:
             with self.fakes.mode, enable_python_dispatcher() if symbolic else contextlib.nullcontext():
                 return layer_result(target, args, kwargs)
-        if symbolic:
-            with self.fakes.mode, enable_python_dispatcher():
-                return getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
-        with self.fakes.mode:
-            return getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
+        with self.fakes.mode, enable_python_dispatcher() if symbolic else contextlib.nullcontext():
+            if isinstance(target, str):
+                return getattr(args[0], target)(*args[1:], **kwargs)
+            return target(*args, **kwargs)
 
     def run(
         self,
-        op: str,
-        target: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        target: Target,
+        args: RawArgs,
+        kwargs: RawKwargs,
         found: Arguments,
         writes: bool = True,
         own_fakes: bool = False,
@@ -189,15 +187,15 @@ class MetaService:
                     rule.refuse(fake_args, fake_kwargs)
                 if found.symbolic and (rule.taken_apart or kwargs.get("out") is not None):
                     self.fakes.mode.watch = Watch()
-                    self._ask_without_symbols(op, target, fake_args, fake_kwargs)
+                    self._ask_without_symbols(target, fake_args, fake_kwargs)
                 watch.autocast = autocast_on_cpus()
                 self.fakes.mode.watch = watch
-                result = self.evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
+                result = self.evaluate(target, fake_args, fake_kwargs, found.symbolic)
         except (GraphBreak, UserError):  # a mark that the operation cannot keep is the user's to see
             raise
         except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
             if self.numbers.admit(error):
-                return self.run(op, target, args, kwargs, found, writes, own_fakes)
+                return self.run(target, args, kwargs, found, writes, own_fakes)
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
         finally:
             self.fakes.mode.watch = None
@@ -205,17 +203,17 @@ class MetaService:
         # On fakes some composite operations return before they write.
         map_raw(declared, lambda leaf: _note_write(watch, get(leaf)))
         if watch.written and not writes:
-            return self.run(op, target, args, kwargs, found)  # its name did not say so: once more, on shared memory
+            return self.run(target, args, kwargs, found)  # its name did not say so: once more, on shared memory
         return self._describe(result, fakes, found.leaves, watch), result
 
-    def _ask_without_symbols(self, op: str, target: Any, args: Any, kwargs: Any) -> None:
+    def _ask_without_symbols(self, target: Target, args: RawArgs, kwargs: RawKwargs) -> None:
         """Raise what the call raises with the sizes at capture."""
         with contextlib.suppress(DataDependentOutputException, DynamicOutputShapeException):
             with self.fakes.mode:
                 args, kwargs = at_capture(args), at_capture(kwargs)
-            self.evaluate(op, target, args, kwargs, symbolic=False)
+            self.evaluate(target, args, kwargs, symbolic=False)
 
-    def _describe(self, result: Any, fakes: list[Any], leaves: list[TensorLeaf], watch: Watch) -> Outcome:
+    def _describe(self, result: Raw, fakes: list[Raw], leaves: list[TensorLeaf], watch: Watch) -> Outcome:
         storages = [fake.untyped_storage()._cdata for fake in fakes]
         written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
         if any(leaves[i].record.inference for i in written) and not self.modes.inference:
@@ -238,7 +236,7 @@ class _ResultReader:
     """Turns a result over fakes into a template."""
 
     def __init__(
-        self, fakes: FakeFactory, arguments: list[Any], storages: list[int], records: list[TensorRecord]
+        self, fakes: FakeFactory, arguments: list[Raw], storages: list[int], records: list[TensorRecord]
     ) -> None:
         self.fakes = fakes
         self.arguments = arguments
@@ -254,7 +252,7 @@ class _ResultReader:
         self.follows = True  # a view of an inference tensor is one, too
         self.detached = False
 
-    def read(self, value: Any, way: Way) -> Template:
+    def read(self, value: Raw, way: Way) -> Template:
         if isinstance(value, torch.Tensor):
             return self._tensor(value, way)
         if isinstance(value, torch.SymInt):
@@ -278,7 +276,7 @@ class _ResultReader:
             return Constant(value)
         raise GraphBreak(breaks.UNSUPPORTED_RESULT, f"a {cls.__name__}")
 
-    def _sequence(self, cls: type, value: Any, way: Way) -> Template:
+    def _sequence(self, cls: type, value: Raw, way: Way) -> Template:
         items = tuple(self.read(item, (*way, i)) for i, item in enumerate(value))
         if cls is torch.Size and all(type(item) is Constant for item in items):
             return Constant(torch.Size([item.value for item in items]))  # type: ignore[union-attr]
@@ -340,20 +338,20 @@ def _holds_read_float(template: Template) -> bool:
     return bool(node.expression.from_run)
 
 
-def _is_constant(fake: Any) -> bool:
+def _is_constant(fake: Raw) -> bool:
     """Is there a value to read? Not in `torch.tensor([])`."""
     known = getattr(fake, "constant", None)
     return known is not None and known.numel() > 0
 
 
-def _declared_writes(target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _declared_writes(target: Target, args: RawArgs, kwargs: RawKwargs) -> Raw:
     """The arguments that are written by convention: `out=`, and the first one of a function called `name_`."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__") and len(args) > 0
     return [kwargs.get("out"), args[0] if in_place else None]
 
 
-def _note_write(watch: Watch, fake: Any) -> None:
+def _note_write(watch: Watch, fake: Raw) -> None:
     if isinstance(fake, torch.Tensor):
         watch.written.add(fake.untyped_storage()._cdata)
 

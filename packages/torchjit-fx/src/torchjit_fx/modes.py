@@ -15,6 +15,7 @@ import attrs
 import torch
 
 from torchjit_fx.inference_state import set_inference_mode
+from torchjit_fx.leaves import Function, Raw
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
 __all__ = [
@@ -111,7 +112,7 @@ MODE_READERS: dict[Any, Callable[..., Key]] = {
 """A function that reads ambient state, and the key of what it reads for its arguments."""
 
 
-def _autocast_key(*args: Any) -> tuple[Key, Any]:
+def _autocast_key(*args: Raw) -> tuple[Key, Any]:
     return (("autocast", args[0]), args[1]) if len(args) == 2 else (("autocast", "cuda"), args[0])
 
 
@@ -150,7 +151,7 @@ _ALL_KEYS: tuple[Key, ...] = (
 """What `made_real` may set."""
 
 
-def read_all_modes() -> list[Any]:
+def read_all_modes() -> list[Raw]:
     """All that `made_real` may set, as it is in the process, for `write_modes`."""
     return [_READ[key[0]](*key[1:]) for key in _ALL_KEYS]
 
@@ -231,7 +232,7 @@ class TorchModes:
         self.token: tuple[Any, ...] = ()
         self._renew()
 
-    def read(self, key: Key) -> Any:
+    def read(self, key: Key) -> Raw:
         """The state under `key`, taken from the process at the first time."""
         if key not in self._now:
             self._now[key] = self._initial[key] = _READ[key[0]](*key[1:])
@@ -241,11 +242,11 @@ class TorchModes:
         """A function that reads the process's state under `key`, for guards."""
         return functools.partial(_READ[key[0]], *key[1:])
 
-    def initial(self, key: Key) -> Any:
+    def initial(self, key: Key) -> Raw:
         """The state at the start; None for what is no state but an action."""
         return self._initial.get(key)
 
-    def write(self, key: Key, value: Any) -> None:
+    def write(self, key: Key, value: Raw) -> None:
         """The program sets `key`; the process is left alone."""
         self.read(key)
         self._now[key] = value
@@ -294,7 +295,7 @@ class TorchModes:
         """Is autograd recording what goes into the graph? Not in inference mode, whatever the grad mode is."""
         return self.grad and not self.inference
 
-    def graph_initial(self, key: Key) -> Any:
+    def graph_initial(self, key: Key) -> Raw:
         """What a graph that runs outside of inference mode finds under `key` when it starts."""
         if key == GRAD and self._initial[INFERENCE]:
             return False
@@ -331,7 +332,7 @@ class TorchModes:
         calls.extend([(step, ())] * abs(self.nesting))
         return tuple(calls)
 
-    def restoring(self, target: Callable[..., Any]) -> Callable[..., Any]:
+    def restoring(self, target: Function) -> Function:
         """`target`, which sets ambient state as it runs, made to leave the state at its start behind.
 
         The region's own code sets the new one where its effects begin: an interrupt before that finds the old one.
@@ -340,7 +341,7 @@ class TorchModes:
 
         changed = tuple((key, value) for key, value in initial if self._now[key] != value)
 
-        def run(*inputs: Any) -> Any:
+        def run(*inputs: Raw) -> Raw:
             try:
                 result = target(*inputs)
                 for key, value in changed:

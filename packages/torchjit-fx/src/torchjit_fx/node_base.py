@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from torchjit_core.expr import Condition, constant, eq
+from torchjit_fx.leaves import Raw
 from torchjit_fx.node_context import NodeContext
 from torchjit_fx.symbols import floats
 
@@ -28,7 +29,7 @@ class Node:
     _optimized_summation = False
 
     @property
-    def shape_env(self) -> Any:
+    def shape_env(self) -> Raw:
         return self.context.shape_env
 
     def is_int(self) -> bool:
@@ -64,19 +65,19 @@ class Node:
     def maybe_as_bool(self) -> bool | None:
         return None
 
-    def wrap_int(self, value: int) -> Any:
+    def wrap_int(self, value: int) -> Raw:
         return self.int_kind(constant(int(value)), self.context)
 
-    def wrap_bool(self, value: bool) -> Any:
+    def wrap_bool(self, value: bool) -> Raw:
         return self.bool_kind(truth(value), self.context)
 
-    def wrap_float(self, value: float) -> Any:
+    def wrap_float(self, value: float) -> Raw:
         return self.float_kind(float(value), floats.constant(float(value)), self.context)
 
-    def clone(self) -> Any:
+    def clone(self) -> Raw:
         return self
 
-    def with_shape_env(self, shape_env: Any) -> Any:
+    def with_shape_env(self, shape_env: Any) -> Raw:
         return self
 
     def str(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, final
 import attrs
 
 from torchjit_core.expr import Expr
+from torchjit_fx.leaves import Raw
 from torchjit_fx.records import TensorRecord
 
 __all__ = ["Constant", "Made", "Nested", "Outcome", "Same", "Sym", "SymOther", "Template", "Way", "follow"]
@@ -97,7 +98,7 @@ class Outcome:
     constant: bool = False
 
 
-def follow(result: Any, way: Way) -> Any:
+def follow(result: Raw, way: Way) -> Raw:
     """The item of a result at the end of these indices."""
     for key in way:
         result = result[key]

@@ -18,6 +18,7 @@ from torchjit_fx.calls.legacy import LEGACY_CONSTRUCTORS, VARIABLE
 from torchjit_fx.calls.random_state import RANDOM_STATE_CALLS, is_seeding
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import INTRINSICS
+from torchjit_fx.leaves import Function
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy.facts import NUMPY_FUNCTIONS
 from torchjit_fx.strictness import set_breaks_are_errors
@@ -271,7 +272,7 @@ def _tensor_methods() -> frozenset[Any]:
 _SIZE_METHODS = frozenset({torch.Size.numel})
 
 
-def owns(fn: Any) -> bool:
+def owns(fn: Function) -> bool:
     """Do calls of `fn` belong to the tensor domain, whatever the arguments?"""
     if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
@@ -295,13 +296,13 @@ _QUESTIONS = frozenset(
 )
 
 
-def is_shape_question(fn: Any) -> bool:
+def is_shape_question(fn: Function) -> bool:
     """Is it one of the functions by which torch programs ask and state facts about sizes?"""
     return getattr(fn, "__module__", None) == "torch.fx.experimental.symbolic_shapes" and fn.__name__ in _QUESTIONS
 
 
 @functools.cache
-def graph_target(fn: Any) -> tuple[str, Any]:
+def graph_target(fn: Function) -> tuple[str, Any]:
     """How a call of `fn` is written into a graph: (`call_function`, fn) or (`call_method`, its name)."""
     if fn in _tensor_methods():
         return "call_method", fn.__name__

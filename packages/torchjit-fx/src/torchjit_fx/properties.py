@@ -10,7 +10,8 @@ import torch
 from torchjit_core.guards import IdIs, InstanceLacks, ValueEquals
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.leaves import InputLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 
 __all__ = ["CONSTANT_PROPERTIES", "RECORDED", "TENSOR_PROPERTIES", "input_attribute", "may_be_gradient"]
@@ -46,7 +47,7 @@ CONSTANT_PROPERTIES = frozenset(
 _ATOMS = (int, float, bool, str, bytes, type(None), complex)
 
 
-def input_attribute(leaf: TensorLeaf, name: str, capture: Any) -> Any:
+def input_attribute(leaf: TensorLeaf, name: str, capture: CaptureContext) -> Raw:
     """An attribute that the program itself put on a tensor, or one that is missing.
 
     Raises:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 
+from torchjit_fx.leaves import Raw, RawArgs, RawKwargs
+
 __all__ = ["RECURRENT", "layer_result"]
 
 _VF: Any = torch._VF
@@ -15,7 +17,7 @@ RECURRENT = frozenset(getattr(_VF, name) for name in ("lstm", "gru", "rnn_tanh",
 """The functions that run a whole layer, over all steps."""
 
 
-def layer_result(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def layer_result(function: Raw, args: RawArgs, kwargs: RawKwargs) -> Raw:
     """Call one of them on fakes. All steps after the first have its sizes and its dtype, and the final states those of the initial ones.
 
     A packed sequence is data: which steps there are only the run knows, and its results have the sizes of its inputs.
@@ -33,7 +35,7 @@ def layer_result(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return (_repeated(short, steps, bool(batch_first)), *states)
 
 
-def _run(function: Any, data: Any, *rest: Any) -> Any:
+def _run(function: Raw, data: Raw, *rest: Raw) -> Raw:
     # Torch's own function asks where weights lie in memory for cuDNN, which fakes do not know.
     with enable_python_dispatcher() if data.device.type != "cpu" else contextlib.nullcontext():
         made = function(data, *rest)
@@ -44,14 +46,14 @@ def _run(function: Any, data: Any, *rest: Any) -> Any:
     return tuple(t.to(torch.get_autocast_dtype(kind)) for t in made)
 
 
-def _repeated(step: torch.Tensor, steps: Any, batch_first: bool) -> torch.Tensor:
+def _repeated(step: torch.Tensor, steps: Raw, batch_first: bool) -> torch.Tensor:
     """The result of one step as often as there are steps, laid out as torch does it: step after step."""
     major = step.transpose(0, 1) if batch_first else step
     whole = major.expand(steps, -1, -1).clone(memory_format=torch.contiguous_format)
     return whole.transpose_(0, 1) if batch_first else whole
 
 
-def _of_a_packed_sequence(function: Any, data: Any, batches: Any, state: Any, *rest: Any) -> Any:
+def _of_a_packed_sequence(function: Raw, data: Raw, batches: Raw, state: Raw, *rest: Raw) -> Raw:
     states = [state] if isinstance(state, torch.Tensor) else list(state)
     if data.dim() != 2 or any(s.dim() != 3 for s in states):
         return function(data, batches, state, *rest)

@@ -18,7 +18,7 @@ from torchjit_core.paths import AccessPath
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.autograd.custom_gradient import CapturedFunction
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.naming import module_name, placeholder_name
 
 __all__ = ["GraphWriter", "acts_outside", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
@@ -59,7 +59,7 @@ def _needed_steps(
     needed_steps: set[int] = set()
     needed_memory: set[int] = set(read_later)
 
-    def need(leaf: Any) -> Any:
+    def need(leaf: Raw) -> Raw:
         if leaf.step is not None:
             needed_steps.add(id(leaf.step))
         storage = getattr(leaf, "storage", None)
@@ -87,7 +87,7 @@ def _remembered_memory(steps: Sequence[Step]) -> set[int]:
     """The ids of the storages that a backward pass of these steps may read: of what they are given, and of what they make."""
     found: set[int] = set()
 
-    def note(leaf: Any) -> Any:
+    def note(leaf: Raw) -> Raw:
         storage = getattr(leaf, "storage", None)
         if storage is not None:
             found.add(id(storage))
@@ -143,12 +143,12 @@ def _without_idle_modes(steps: list[Step], initial: Callable[[Any], Any]) -> lis
     return kept
 
 
-def used_inputs(steps: Sequence[Step], asked: Sequence[Any]) -> tuple[list[InputLeaf], list[SymLeaf]]:
+def used_inputs(steps: Sequence[Step], asked: Sequence[Raw]) -> tuple[list[InputLeaf], list[SymLeaf]]:
     """The input tensors and plain symbols that steps and results refer to, in order of first use."""
     tensors: dict[int, InputLeaf] = {}
     symbols: dict[int, SymLeaf] = {}
 
-    def note(leaf: Any) -> Any:
+    def note(leaf: Raw) -> Raw:
         if type(leaf) is InputLeaf:
             tensors.setdefault(id(leaf), leaf)
         elif type(leaf) is SymLeaf and leaf.step is None:
@@ -258,7 +258,7 @@ class GraphWriter:
             found = self._modules[receivers] = {str(path): (module_name(path), cls) for cls, path in modules}
         return found
 
-    def node(self, leaf: Any) -> fx.Node:
+    def node(self, leaf: Raw) -> fx.Node:
         """The node of a leaf; parts of a step's result are taken out on first use."""
         if self._lifted:
             lifted = self._lifted.get(id(leaf.expr) if type(leaf) is SymLeaf and leaf.step is None else id(leaf))
@@ -273,7 +273,7 @@ class GraphWriter:
             node = self._parts[part]
         return node
 
-    def _take(self, node: fx.Node, index: Any, leaf: Any) -> fx.Node:
+    def _take(self, node: fx.Node, index: Raw, leaf: Raw) -> fx.Node:
         part = self.graph.call_function(operator.getitem, (node, index))
         for name in ("location", "stack_trace", "nn_module_stack", "module_path", "recompute", "ac_graph_id"):
             if name in node.meta:

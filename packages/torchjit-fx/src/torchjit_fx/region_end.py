@@ -17,7 +17,7 @@ from torchjit_fx.autograd.histories import keep_history_beyond
 from torchjit_fx.autograd.required_gradients import example_of, preparing
 from torchjit_fx.data_errors import CaughtErrors
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Raw, SymLeaf, TensorLeaf
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, with_arrays
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
@@ -56,7 +56,7 @@ def compile_region(domain: RegionDomain, leaves: Sequence[object], capture: Capt
     outputs: list[int | AccessPath] = []
     places: dict[int, int] = {}
 
-    def place(leaf: Any) -> int:
+    def place(leaf: Raw) -> int:
         leaf = domain.recorder.data.now(leaf)
         if leaf.step is not None and leaf.step.scope is not None:
             escaped(leaf, capture)
@@ -103,7 +103,7 @@ def compile_region(domain: RegionDomain, leaves: Sequence[object], capture: Capt
     return RegionCode(target, paths, tuple(outputs), epilogue, repeatable, acts)
 
 
-def _keep_what_is_remembered(domain: CallDomain, asked: Sequence[Any], capture: CaptureContext) -> None:
+def _keep_what_is_remembered(domain: CallDomain, asked: Sequence[Raw], capture: CaptureContext) -> None:
     """Only what runs operation by operation remembers the same tensors as eager PyTorch, where that matters."""
     matters, before = domain.recorder.remembered(asked)
     domain.needs_history |= matters
@@ -120,12 +120,12 @@ def _path_of(domain: CallDomain, leaf: object) -> AccessPath | None:
 
 
 def _graph(
-    domain: RegionDomain, steps: Sequence[Any], asked: Sequence[Any], capture: CaptureContext
+    domain: RegionDomain, steps: Sequence[Any], asked: Sequence[Raw], capture: CaptureContext
 ) -> tuple[fx.GraphModule, tuple[AccessPath, ...], list[Any]]:
     tensors, symbols = used_inputs(steps, asked)
     writer = GraphWriter()
     paths: list[AccessPath] = []
-    examples: list[Any] = []
+    examples: list[Raw] = []
     for leaf in symbols:
         expr = leaf.expr
         path = None if expr is None else domain.numbers.path(expr)

@@ -7,7 +7,7 @@ known before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torchjit_core.writing import nothing_written
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE, WITHIN, runtime_check
 from torchjit_fx.calls.random_state import RANDOM_STATE_CALLS
-from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, Raw, Step, Target, TensorLeaf
 from torchjit_fx.ownership import owns
 from torchjit_fx.region import acts_outside
 
@@ -38,7 +38,7 @@ def is_repeatable(steps: Sequence[Step], inputs: Sequence[InputLeaf]) -> bool:
     return all(leaf.entry is leaf.found for leaf in inputs) and all(map(_changes_nothing, steps))
 
 
-def errors_come_first(target: Callable[..., Any], gm: fx.GraphModule, steps: Sequence[Step]) -> bool:
+def errors_come_first(target: Function, gm: fx.GraphModule, steps: Sequence[Step]) -> bool:
     """Is every error that the program may catch raised before the first write to memory from outside?
 
     Args:
@@ -54,7 +54,7 @@ def errors_come_first(target: Callable[..., Any], gm: fx.GraphModule, steps: Seq
     return not any(step.target in _TESTS for step in steps[first:])
 
 
-def giving_back_random_numbers(target: Callable[..., Any], steps: Sequence[Step], writes: bool) -> Callable[..., Any]:
+def giving_back_random_numbers(target: Function, steps: Sequence[Step], writes: bool) -> Function:
     """`target`, made to leave the generator as it was if it raises and has not written yet; the graph of steps that draw nothing as
     it is.
 
@@ -69,7 +69,7 @@ def giving_back_random_numbers(target: Callable[..., Any], steps: Sequence[Step]
         return target
     generator = torch.default_generator
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Raw) -> Raw:
         before = generator.get_state()
         try:
             return target(*inputs)
@@ -108,12 +108,16 @@ _OF_TORCH: set[Any] = set()
 """Functions of torch and Python that were asked about; those of the program do not get here."""
 
 
-def _is_function_of_torch(target: Any) -> bool:
+def _is_function_of_torch(target: Target) -> bool:
     if target in _OF_TORCH:
         return True
     if target is torch.autograd.grad or target in RANDOM_STATE_CALLS:
         return False
-    found = target is getattr or getattr(target, "__module__", None) in _PYTHON or owns(target)
+    found = (
+        target is getattr
+        or getattr(target, "__module__", None) in _PYTHON
+        or (not isinstance(target, str) and owns(target))
+    )
     if found:
         _OF_TORCH.add(target)
     return found

@@ -9,7 +9,7 @@ from torch import fx
 
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.region import GraphWriter, live_steps
 from torchjit_fx.versions import lazy_graph_module
 
@@ -77,11 +77,11 @@ class Scope:
             records = [(leaf, leaf.record) for leaf in storage.leaves if self.is_foreign(leaf)]
             self._foreign[id(storage)] = (storage, storage.written, records)
 
-    def is_foreign(self, leaf: Any) -> bool:
+    def is_foreign(self, leaf: Raw) -> bool:
         """Was this leaf made outside?"""
         return leaf.step is None or leaf.step.scope is not self
 
-    def may_use(self, leaf: Any) -> bool:
+    def may_use(self, leaf: Raw) -> bool:
         """May a step of this scope use the leaf?"""
         made_in = None if leaf.step is None else leaf.step.scope
         if made_in is None or not made_in.closed:
@@ -103,7 +103,7 @@ class Scope:
 
 
 def scope_graph(
-    scope: Scope, given: Sequence[Any], asked: Sequence[Any]
+    scope: Scope, given: Sequence[Any], asked: Sequence[Raw]
 ) -> tuple[fx.GraphModule, list[TensorLeaf | SymLeaf]]:
     """The graph of a scope's live steps.
 
@@ -120,10 +120,10 @@ def scope_graph(
     lifted: list[TensorLeaf | SymLeaf] = []
     known: set[int] = set()
 
-    def key_of(leaf: Any) -> int:
+    def key_of(leaf: Raw) -> int:
         return id(leaf.expr) if type(leaf) is SymLeaf and leaf.step is None else id(leaf)
 
-    def lift(leaf: Any) -> Any:
+    def lift(leaf: Raw) -> Raw:
         is_input = leaf.step is None or leaf.step.scope is not scope or leaf.step.op == "placeholder"
         if is_input and key_of(leaf) not in known:
             known.add(key_of(leaf))
@@ -146,6 +146,6 @@ def scope_graph(
     return lazy_graph_module(writer.graph), lifted[first:]
 
 
-def is_plain_input(leaf: Any) -> bool:
+def is_plain_input(leaf: Raw) -> bool:
     """Is this a tensor of the caller?"""
     return isinstance(leaf, InputLeaf)

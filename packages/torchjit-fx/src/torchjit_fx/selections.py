@@ -7,12 +7,13 @@ turns out not to hold, the capture breaks before the indexing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.input_memory import InputMemory
-from torchjit_fx.leaves import InputLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["Selections"]
 
@@ -28,7 +29,7 @@ class Selections:
         """`row` stands for a view of `base`; `mark`: where it was taken."""
         self._taken.append((base, row, mark))
 
-    def check_write(self, written: TensorLeaf, inputs: InputMemory, capture: Any) -> None:
+    def check_write(self, written: TensorLeaf, inputs: InputMemory, capture: CaptureContext) -> None:
         """`written` is about to be written."""
         for base, row, mark in self._taken:
             touched = written.memory() in (base.memory(), row.memory())
@@ -37,7 +38,7 @@ class Selections:
             if touched:
                 self._break(mark, "which is written later", capture)
 
-    def refuse_escaping(self, asked: Sequence[Any], capture: Any) -> None:
+    def refuse_escaping(self, asked: Sequence[Raw], capture: CaptureContext) -> None:
         """The region ends; `asked` leave it."""
         if not self._taken:
             return
@@ -46,12 +47,12 @@ class Selections:
             if row in asked or row.storage in memory:
                 self._break(mark, "which leaves the region", capture)
 
-    def refuse_place(self, leaf: TensorLeaf, capture: Any) -> None:
+    def refuse_place(self, leaf: TensorLeaf, capture: CaptureContext) -> None:
         """Somebody asks where in its storage a tensor begins."""
         for _, row, mark in self._taken:
             if row is leaf or row.storage is leaf.storage is not None:
                 self._break(mark, "whose place is asked", capture)
 
-    def _break(self, mark: int, why: str, capture: Any) -> None:
+    def _break(self, mark: int, why: str, capture: CaptureContext) -> None:
         stop = GraphBreak(breaks.DATA_DEPENDENT, f"the number in an index, for a view {why}", capture.location())
         capture.break_at_mark(mark, stop)

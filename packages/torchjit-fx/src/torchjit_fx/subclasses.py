@@ -19,8 +19,9 @@ from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.intrinsics import announce_block, convert_results, switch_dispatch
-from torchjit_fx.leaves import InputLeaf, Raw, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.ownership import owns
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = [
     "as_plain",
@@ -38,7 +39,7 @@ _enabled: Callable[[], bool] = torch._C._is_torch_function_enabled
 _Tensor: Any = torch.Tensor
 
 
-def see_subclass(capture: Any) -> bool:
+def see_subclass(capture: CaptureContext) -> bool:
     """A tensor of a subclass is there: from now on calls may go to its class. False if the program switched that off before."""
     if not _enabled():  # guarded by the wiring, like all ambient state
         return False
@@ -47,16 +48,16 @@ def see_subclass(capture: Any) -> bool:
     return True
 
 
-def of_another_class(value: Any) -> bool:
+def of_another_class(value: Raw) -> bool:
     """Is it a tensor whose class sees calls?"""
     return isinstance(value, TensorLeaf) and value.cls is not torch.Tensor and dispatches(value.cls)
 
 
-def overriding_classes(domain: CallDomain, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[type, ...]:
+def overriding_classes(domain: CallDomain, args: RawArgs, kwargs: RawKwargs) -> tuple[type, ...]:
     """The classes whose `__torch_function__` a call is shown to, in the order in which torch asks them: subclasses first."""
     found: list[type] = []
 
-    def note(leaf: Any) -> Any:
+    def note(leaf: Raw) -> Raw:
         if of_another_class(leaf) and leaf.cls not in found:
             at = next((i for i, other in enumerate(found) if issubclass(leaf.cls, other)), len(found))
             found.insert(at, leaf.cls)
@@ -66,10 +67,10 @@ def overriding_classes(domain: CallDomain, args: tuple[Any, ...], kwargs: dict[s
     return tuple(found)
 
 
-def refuse_subclasses(values: Any, capture: Any) -> None:
+def refuse_subclasses(values: Raw, capture: CaptureContext) -> None:
     """Raises GraphBreak where code that runs on stand-ins of these values would not know their class."""
 
-    def note(leaf: Any) -> Any:
+    def note(leaf: Raw) -> Raw:
         if of_another_class(leaf):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {leaf.cls.__name__} here", capture.location())
         return leaf
@@ -93,7 +94,7 @@ def _make_subclass(call: Call) -> Raw:
     return _alias(call.domain, torch.Tensor.detach, call.args[1], call.args[0], call.capture)
 
 
-def _alias(domain: CallDomain, fn: Any, leaf: TensorLeaf, cls: Any, capture: Any) -> TensorLeaf:
+def _alias(domain: CallDomain, fn: Function, leaf: TensorLeaf, cls: Any, capture: CaptureContext) -> TensorLeaf:
     plain = cls is torch.Tensor
     if not isinstance(cls, type) or not (plain or is_followed(cls)) or domain.modes.inference or leaf.record.inference:
         raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"as {getattr(cls, '__name__', cls)}", capture.location())
@@ -113,7 +114,7 @@ def _convert(call: Call) -> Raw:
     steps = call.domain.recorder.steps
     made_here = owns(func) and bool(steps)
 
-    def convert(value: Any) -> Any:
+    def convert(value: Raw) -> Raw:
         if isinstance(value, TensorLeaf):
             if issubclass(value.cls, cls):
                 return value
@@ -169,8 +170,8 @@ def is_plain_leaf(tensor: torch.Tensor) -> bool:
 
 
 def with_subclasses(
-    target: Callable[..., Any], inputs: tuple[Sequence[InputLeaf], Sequence[SymLeaf]], asked: Sequence[Any]
-) -> Callable[..., Any]:
+    target: Function, inputs: tuple[Sequence[InputLeaf], Sequence[SymLeaf]], asked: Sequence[Raw]
+) -> Function:
     """`target`, which computes `asked`, given its tensors as plain ones; its results become tensors of their class.
 
     `inputs`: its tensors, and the numbers before them.
@@ -185,7 +186,7 @@ def with_subclasses(
     if not places and not classes:
         return target
 
-    def run(*given: Any) -> Any:
+    def run(*given: Raw) -> Raw:
         plain = list(given)
         for place in places:
             plain[place] = as_plain(plain[place])

@@ -23,6 +23,7 @@ from torchjit_core.marks import SizeMark
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx.domain import TensorDomain
+from torchjit_fx.leaves import Raw, RawArgs
 from torchjit_fx.records import is_structseq, key_set_of
 from torchjit_fx.settings import FxSettings
 
@@ -210,7 +211,7 @@ class _Context:
         """Proxies run Python for real: modes are torch's own."""
         return None
 
-    def prepare(self, function: Callable[..., object], args: tuple[Any, ...]) -> AccessPath:
+    def prepare(self, function: Callable[..., object], args: RawArgs) -> AccessPath:
         """There is no emitted code here."""
         raise NotImplementedError
 
@@ -221,15 +222,15 @@ class _Context:
 class Proxy:
     """A leaf in the hands of ordinary Python."""
 
-    def __init__(self, leaf: Any, tracer: _Tracer) -> None:
+    def __init__(self, leaf: Raw, tracer: _Tracer) -> None:
         self.leaf = leaf
         self.tracer = tracer
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: Raw, types: Raw, args: Raw = (), kwargs: Raw = None) -> Raw:
         raise TypeError("a proxy is used outside of its capture")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Raw:
         leaf, tracer = self.__dict__["leaf"], self.__dict__["tracer"]
         method = inspect.getattr_static(tracer.domain.type_of(leaf), name, None)
         if callable(method) and tracer.domain.handles(method):
@@ -237,7 +238,7 @@ class Proxy:
         with torch._C.DisableTorchFunction():
             return tracer.wrap(tracer.domain.getattr(leaf, name, tracer.context))
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Raw) -> None:
         if name in ("leaf", "tracer"):
             self.__dict__[name] = value
         else:
@@ -246,7 +247,7 @@ class Proxy:
     def __bool__(self) -> bool:
         return bool(self.tracer.domain.truth(self.leaf, self.tracer.context))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Raw:
         with torch._C.DisableTorchFunction():
             return iter([self.tracer.wrap(x) for x in self.tracer.domain.iterate(self.leaf, self.tracer.context)])
 
@@ -256,7 +257,7 @@ class Proxy:
     def __index__(self) -> int:
         return int(self.tracer.call(operator.index, (self,), {}))
 
-    def _settled(self, number: Any) -> Any:
+    def _settled(self, number: Raw) -> Raw:
         """Python wants a real number here."""
         return operator.index(number) if isinstance(number, Proxy) else number
 
@@ -269,7 +270,7 @@ class Proxy:
             self.tracer.domain.concrete(number.leaf, self.tracer.context) if isinstance(number, Proxy) else number
         )
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Raw, value: Raw) -> None:
         self.tracer.call(operator.setitem, (self, index, value), {})
 
     def __hash__(self) -> int:
@@ -317,19 +318,19 @@ class _Tracer(TorchFunctionMode):
         self.context = context
         self.proxies: dict[int, Proxy] = {}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Raw, types: Raw, args: Raw = (), kwargs: Raw = None) -> Raw:
         if self.domain.handles(func):
             return self.call(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():
             return func(*args, **(kwargs or {}))
 
-    def call(self, fn: Any, args: Any, kwargs: Any) -> Any:
+    def call(self, fn: Raw, args: Raw, kwargs: Raw) -> Raw:
         raw_args = tuple(self.unwrap(a) for a in args)
         raw_kwargs = {k: self.unwrap(a) for k, a in kwargs.items()}
         with torch._C.DisableTorchFunction():
             return self.wrap(self.domain.call(fn, raw_args, raw_kwargs, self.context))
 
-    def wrap(self, raw: Any) -> Any:
+    def wrap(self, raw: Raw) -> Raw:
         """Raw to Python; one proxy per leaf, so that identity is kept."""
         if isinstance(raw, self.domain.leaf_types):
             return self.proxies.setdefault(id(raw), Proxy(raw, self))
@@ -341,7 +342,7 @@ class _Tracer(TorchFunctionMode):
             return type(raw)([self.wrap(x) for x in raw])
         return raw
 
-    def unwrap(self, value: Any, path: AccessPath | None = None) -> Any:
+    def unwrap(self, value: Raw, path: AccessPath | None = None) -> Raw:
         """Python to raw; real tensors become inputs."""
         if isinstance(value, Proxy):
             return value.leaf
@@ -360,11 +361,11 @@ class _Tracer(TorchFunctionMode):
             return self.domain.input(value, path, self.context)
         return value
 
-    def wrap_input(self, value: Any, path: AccessPath) -> Any:
+    def wrap_input(self, value: Raw, path: AccessPath) -> Raw:
         raw = self.unwrap(value, path)
         return self.wrap_tree(raw)
 
-    def wrap_tree(self, raw: Any) -> Any:
+    def wrap_tree(self, raw: Raw) -> Raw:
         if type(raw) is dict:
             return {k: self.wrap_tree(x) for k, x in raw.items()}
         return self.wrap(raw)
@@ -384,14 +385,14 @@ class Captured:
     gm: torch.fx.GraphModule | None
     guards: tuple[Guard, ...]
     domain: TensorDomain
-    _code: Any
+    _code: Raw
     _rebuild: Callable[[list[Any]], Any]
 
-    def check(self, *args: Any) -> bool:
+    def check(self, *args: Raw) -> bool:
         """Do the guards hold for these arguments?"""
         return all(_holds(guard, args) for guard in self.guards)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Raw) -> Raw:
         """Run the graph, as emitted code would."""
         inputs = [path.resolve(args) for path in self._code.inputs]
         results: Sequence[Any] = () if self._code.target is None else self._code.target(*inputs)
@@ -401,7 +402,7 @@ class Captured:
         return self._rebuild(values)
 
 
-def _holds(guard: Guard, args: tuple[Any, ...]) -> bool:
+def _holds(guard: Guard, args: RawArgs) -> bool:
     try:
         same_kind = not isinstance(guard, TensorMatches) or guard.key_set in (
             None,
@@ -414,8 +415,8 @@ def _holds(guard: Guard, args: tuple[Any, ...]) -> bool:
 
 def capture_by_proxy(
     fn: Callable[..., Any],
-    *args: Any,
-    sizes: Any = None,
+    *args: Raw,
+    sizes: Raw = None,
     backend: Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]] | None = None,
     settings: FxSettings | None = None,
 ) -> Captured:
@@ -450,7 +451,7 @@ def capture_by_proxy(
     return Captured(seen[0] if seen else None, guards, domain, code, rebuild)
 
 
-def _plan(raw: Any, leaves: list[Any], leaf_types: tuple[type, ...]) -> Callable[[list[Any]], Any]:
+def _plan(raw: Raw, leaves: list[Any], leaf_types: tuple[type, ...]) -> Callable[[list[Any]], Any]:
     """Collect the leaves of a raw result and say how to rebuild it from their values."""
     if isinstance(raw, leaf_types):
         leaves.append(raw)

@@ -25,7 +25,21 @@ from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.large_captures import LargeCaptureNotice
-from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import (
+    Checkpoint,
+    Function,
+    InputLeaf,
+    OpaqueLeaf,
+    Raw,
+    RawArgs,
+    RawKwargs,
+    Step,
+    StepScope,
+    Storage,
+    SymLeaf,
+    Target,
+    TensorLeaf,
+)
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.numpy.facts import NUMPY_SCALARS, plain_numbers
@@ -100,7 +114,7 @@ class Recorder:
         self.several_views: dict[int, int] = {}
         self._overlapping: dict[TensorRecord, bool] = {}  # those with symbols; what was decided is guarded
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
+    def call(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Record one call and give its raw result.
 
         Raises:
@@ -138,7 +152,7 @@ class Recorder:
             return self._apply(outcome, op, target, args, kwargs, found, _NOT_RUN, capture)
         return self._call_new(key, cache, op, target, args, kwargs, found, capture)
 
-    def record(self, target: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
+    def record(self, target: Target, args: RawArgs, capture: CaptureContext) -> Raw:
         """Record a call of a callable that belongs to this capture alone.
 
         Raises:
@@ -153,7 +167,7 @@ class Recorder:
             self._materialise_neighbours(leaf)
         return self._call_new(None, self._own, "call_function", target, args, {}, found, capture)
 
-    def _follower(self, fn: Any, kwargs: dict[str, Any], capture: CaptureContext) -> Any:
+    def _follower(self, fn: Function, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Makes what calls of `fn` are given for a tensor whose data was assigned; None where autograd does not record."""
         if not self.modes.graph_grad:
             return None
@@ -175,12 +189,14 @@ class Recorder:
             if self.scope is None or not self.scope.may_use(leaf):
                 escaped(leaf, capture)
 
-    def _new_step(self, op: str, target: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Step:
+    def _new_step(self, op: str, target: Target, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Step:
         if not self.modes.inference:
             self.place.must_be_outside(capture)
         return self._new_step_anywhere(op, target, args, kwargs, capture)
 
-    def _new_step_anywhere(self, op: str, target: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Step:
+    def _new_step_anywhere(
+        self, op: str, target: Target, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext
+    ) -> Step:
         if len(self.steps) >= self.notice.look_at:
             self.notice.look(self.steps)
         stack = capture.stack()
@@ -219,7 +235,7 @@ class Recorder:
         names = self.data.names(leaf)
         self._remembered.append(([step for step in self.steps if _remembers(step, names)], None))
 
-    def remembered(self, asked: Sequence[Any]) -> tuple[bool, tuple[int, GraphBreak] | None]:
+    def remembered(self, asked: Sequence[Raw]) -> tuple[bool, tuple[int, GraphBreak] | None]:
         """Would a backward pass after the region read what autograd remembers of a tensor that was since given other memory?
 
         Returns:
@@ -248,48 +264,72 @@ class Recorder:
         self._checkpoints.pop()
 
     def _call_new(
-        self, key: Any, cache: MetaCache, op: str, target: Any, args: Any, kwargs: Any, found: Arguments, capture: Any
-    ) -> Any:
+        self,
+        key: Any,
+        cache: MetaCache,
+        op: str,
+        target: Target,
+        args: RawArgs,
+        kwargs: RawKwargs,
+        found: Arguments,
+        capture: CaptureContext,
+    ) -> Raw:
         rule = function_rule(target)
         if found.symbolic and rule.outcome is not None:
-            call = SymbolicCall(args, kwargs, found, self.modes, self.metas.fakes.records)
-            ruled = outcome_by_rule(rule.outcome, call)
+            ruled = outcome_by_rule(
+                rule.outcome, SymbolicCall(args, kwargs, found, self.modes, self.metas.fakes.records)
+            )
             if ruled is not None:
                 if found.cacheable:
                     cache.put(key, ruled)
                 return self._apply(ruled, op, target, args, kwargs, found, _NOT_RUN, capture)
         writes = _may_write(target, kwargs) or rule.beyond
-        if writes:
-            for leaf in found.leaves:
-                self._materialise_neighbours(leaf)
+        for leaf in found.leaves if writes else ():
+            self._materialise_neighbours(leaf)
         try:
             if found.symbolic and can_be_shared(found, self.metas.numbers.context, writes):
                 outcome, result = self._run_once(key, op, target, args, kwargs, found, writes, capture)
             else:
-                outcome, result = self.metas.run(op, target, args, kwargs, found, writes)
+                outcome, result = self.metas.run(target, args, kwargs, found, writes)
             if found.leaves and has_answer(outcome.result) and not answers_from_metadata(target, args):
                 raise GraphBreak(breaks.DATA_DEPENDENT, f"a Python value from {_name_of(target)}")
             self._check_writes(outcome, target, found, capture)
             seen = self._neighbours_after(outcome, found)
         except GraphBreak as stop:
-            self._forget_fakes(found)
-            for leaf in found.leaves if writes else ():
-                if id(leaf.storage) in self.several_views:
-                    capture.break_at_mark(self.several_views[id(leaf.storage)], stop)
-            if stop.location is None:
-                raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
+            self._abandon(stop, found, writes, capture)
             raise
-        lonely = all(found.leaves[i].is_alone() for i in outcome.written)
-        repeats = found.cacheable and lonely and not (outcome.fresh or outcome.constant)
-        if repeats and not (outcome.written and _shares(outcome.result)):
+        if self._repeats(outcome, found):
             cache.put(key, outcome)
         raw = self._apply(outcome, op, target, args, kwargs, found, result, capture, found.symbolic and not writes)
         for leaf, record in seen:
             leaf.record = record
         return raw
 
+    def _abandon(self, stop: GraphBreak, found: Arguments, writes: bool, capture: CaptureContext) -> None:
+        """A call was refused. Raises GraphBreak, with the place, if `stop` has none."""
+        self._forget_fakes(found)
+        for leaf in found.leaves if writes else ():
+            if id(leaf.storage) in self.several_views:
+                capture.break_at_mark(self.several_views[id(leaf.storage)], stop)
+        if stop.location is None:
+            raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
+
+    def _repeats(self, outcome: Outcome, found: Arguments) -> bool:
+        """Does the outcome follow from the key, for later calls?"""
+        lonely = all(found.leaves[i].is_alone() for i in outcome.written)
+        repeats = found.cacheable and lonely and not (outcome.fresh or outcome.constant)
+        return repeats and not (outcome.written and _shares(outcome.result))
+
     def _run_once(
-        self, key: Any, op: str, target: Any, args: Any, kwargs: Any, found: Arguments, writes: bool, capture: Any
+        self,
+        key: Any,
+        op: str,
+        target: Target,
+        args: RawArgs,
+        kwargs: RawKwargs,
+        found: Arguments,
+        writes: bool,
+        capture: CaptureContext,
     ) -> tuple[Outcome, Any]:
         """Try the call, unless another capture did, and what it asked about sizes has the same answers in this one."""
         context = self.metas.numbers.context
@@ -297,7 +337,7 @@ class Recorder:
         if known is not None:
             return known, _NOT_RUN
         with noted(context) as transcript:
-            outcome, result = self.metas.run(op, target, args, kwargs, found, writes, own_fakes=True)
+            outcome, result = self.metas.run(target, args, kwargs, found, writes, own_fakes=True)
         if outcome.written and not writes:
             return outcome, result  # its name did not say so: it ran once more, on the fakes of this capture
         self._transcripts.put(key, transcript, outcome)
@@ -330,7 +370,7 @@ class Recorder:
         for neighbour in leaf.storage.leaves if leaf.storage is not None else ():
             self.metas.fake(neighbour)
 
-    def _check_writes(self, outcome: Outcome, target: Any, found: Arguments, capture: CaptureContext) -> None:
+    def _check_writes(self, outcome: Outcome, target: Target, found: Arguments, capture: CaptureContext) -> None:
         changed = dict(outcome.changed)
         for i in outcome.written:
             leaf = found.leaves[i]
@@ -368,14 +408,14 @@ class Recorder:
         self,
         outcome: Outcome,
         op: str,
-        target: Any,
-        args: Any,
-        kwargs: Any,
+        target: Target,
+        args: RawArgs,
+        kwargs: RawKwargs,
         found: Arguments,
-        result: Any,
+        result: Raw,
         capture: CaptureContext,
         loose: bool = False,
-    ) -> Any:
+    ) -> Raw:
         if outcome.written and result is _NOT_RUN:
             self._check_writes(outcome, target, found, capture)
         if outcome.makes and not self.modes.graph_grad:
@@ -408,7 +448,7 @@ class Recorder:
             if not keep_fakes:
                 leaves[i].fake = None
 
-    def add_size(self, leaf: TensorLeaf, dim: int, value: Any, expr: Any, capture: CaptureContext) -> SymLeaf:
+    def add_size(self, leaf: TensorLeaf, dim: int, value: Raw, expr: Any, capture: CaptureContext) -> SymLeaf:
         """Record the reading of a size that is not a plain symbol."""
         step = self._new_step("call_method", "size", (leaf, dim), {}, capture)
         self.steps.append(step)
@@ -422,27 +462,27 @@ class Recorder:
         """Record an `assert` of the program about a tensor."""
         self.add_test(CHECK, (leaf, truth, message), capture)
 
-    def add_test(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> None:
+    def add_test(self, fn: Function, args: RawArgs, capture: CaptureContext) -> None:
         """Record an operation without results, which stays."""
         stack = capture.stack()
         step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
         step.effect = True
         self.steps.append(step)
 
-    def add_number(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Step:
+    def add_number(self, fn: Function, args: RawArgs, capture: CaptureContext) -> Step:
         """Record Python arithmetic on numbers."""
         stack = capture.stack()
         step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
         self.steps.append(step)
         return step
 
-    def add_differentiation(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> None:
+    def add_differentiation(self, fn: Function, args: RawArgs, capture: CaptureContext) -> None:
         """Record a call of `autograd.grad` that gives no tensor: it may free the graph behind its outputs, or raise."""
         step = self._new_step("call_function", fn, args, {}, capture)
         step.effect = True
         self.steps.append(step)
 
-    def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode: tuple[Any, Any], capture: CaptureContext) -> None:
+    def add_mode_change(self, fn: Function, args: RawArgs, mode: tuple[Any, Any], capture: CaptureContext) -> None:
         """Record a call that sets ambient state."""
         step = self._new_step_anywhere("call_function", fn, args, {}, capture)
         step.effect = True
@@ -476,7 +516,7 @@ class _Builder:
         self.capture = capture
         self.made: dict[int, TensorLeaf] = {}
 
-    def build(self, template: Template) -> Any:
+    def build(self, template: Template) -> Raw:
         cls = type(template)
         if cls is Made:
             return self._tensor(template)  # type: ignore[arg-type]
@@ -511,7 +551,7 @@ class _Builder:
         self.made[id(template)] = leaf
         return leaf
 
-    def _nested(self, template: Nested) -> Any:
+    def _nested(self, template: Nested) -> Raw:
         items = [self.build(item) for item in template.items]
         if template.keys is not None:
             return dict(zip(template.keys, items, strict=True))
@@ -534,11 +574,11 @@ class _Builder:
 _DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool, complex: torch.complex128}
 
 
-def _dtype_of(arg: Any) -> Any:
+def _dtype_of(arg: Raw) -> Raw:
     return _DTYPES.get(arg, arg) if isinstance(arg, type) else arg
 
 
-def escaped(leaf: Any, capture: CaptureContext) -> None:
+def escaped(leaf: Raw, capture: CaptureContext) -> None:
     """A tensor made in a scope is used outside of it: the capture breaks where the scope began."""
     capture.break_at_mark(leaf.step.scope.mark, GraphBreak(breaks.ESCAPED_TENSOR, "", capture.location()))
 
@@ -549,7 +589,7 @@ def _remembers(step: Step, names: list[TensorLeaf]) -> bool:
         return False
     found = False
 
-    def note(other: Any) -> Any:
+    def note(other: Raw) -> Raw:
         nonlocal found
         found = found or any(other is name for name in names)
         return other
@@ -558,7 +598,7 @@ def _remembers(step: Step, names: list[TensorLeaf]) -> bool:
     return found
 
 
-def _may_write(target: Any, kwargs: dict[str, Any]) -> bool:
+def _may_write(target: Target, kwargs: RawKwargs) -> bool:
     if target in _WRITING_OPERATORS or "out" in kwargs or "inplace" in kwargs:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
@@ -571,11 +611,11 @@ def _shares(template: Template) -> bool:
     return type(template) is Made and template.shares is not None
 
 
-def _name_of(target: Any) -> str:
+def _name_of(target: Target) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", None) or repr(target)
 
 
-def _refuse_argument(arg: Any, fn: Any, capture: CaptureContext) -> GraphBreak:
+def _refuse_argument(arg: Raw, fn: Function, capture: CaptureContext) -> GraphBreak:
     name = getattr(fn, "__name__", None) or repr(fn)
     if type(arg) is OpaqueLeaf:
         return GraphBreak(arg.reason, f"{name} of {arg.path}: {type(arg.real).__name__}", capture.location())

@@ -23,7 +23,7 @@ from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.eager_rules.application import CHECKS, RESULT_CHECKS
 from torchjit_fx.eager_rules.kernel_strides import as_kernels_do, resizable, strides_of_resized, strides_rule
-from torchjit_fx.eager_rules.rule import OperatorCall, OperatorRule
+from torchjit_fx.eager_rules.rule import NamedValues, OperatorCall, OperatorRule, Overload, Sizes, Value, Values
 from torchjit_fx.eager_rules.table import rule_of
 from torchjit_fx.eager_rules.view_strides import layout_of_view
 
@@ -143,8 +143,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         self.cache_enabled = False
 
     def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self, func: Overload, types: Sequence[type], args: Values = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Value:
         rule, watch = rule_of(func), self.watch
         call = OperatorCall(func, args, kwargs or {}, rule)
         if watch is not None:
@@ -168,24 +168,28 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         strides = strides_rule(func, rule)
         return results if strides is None else as_kernels_do(strides, call.args, call.kwargs, results, self._fake)
 
-    def _with_strides_of_its_own(self, call: OperatorCall, types: Any, out: torch.Tensor, results: Any) -> Any:
+    def _with_strides_of_its_own(
+        self, call: OperatorCall, types: Sequence[type], out: torch.Tensor, results: Value
+    ) -> Value:
         strides = strides_of_resized(call, out)
         if strides is not None:
             place = (out, tuple(out.shape), strides, out.storage_offset())
             self._dispatched(_AS_STRIDED_IN_PLACE, types, place, {}, call.rule)
         return results
 
-    def _fake(self, sizes: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def _fake(self, sizes: Sizes, strides: Sizes, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return fake_tensor(self, sizes, strides, dtype, device)
 
-    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any, rule: OperatorRule) -> Any:
+    def _dispatched(
+        self, func: Overload, types: Sequence[type], args: Values, kwargs: NamedValues, rule: OperatorRule
+    ) -> Value:
         if self.shape_env is None:
             return self.dispatch(func, types, args, kwargs)
         ours: Any = self.shape_env
         with ours.general() if rule.any_kernel else ours.operation():
             return self.dispatch(func, types, args, kwargs)
 
-    def _taken_apart(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _taken_apart(self, func: Overload, args: Values, kwargs: NamedValues) -> Value:
         """A composite operation as eager makes it in inference mode.
 
         Outside of it operations are taken apart before a mode sees them. What is called from a mode is below the level that tracks
@@ -220,7 +224,7 @@ def _is_composite(func: Any) -> bool:
     return func.namespace == "aten" and has(func.name(), _COMPOSITE) and not has(func.name(), _VIEWS)
 
 
-def _resized(before: Sequence[Any], after: Sequence[Any]) -> bool:
+def _resized(before: Sizes, after: Sizes) -> bool:
     """Were these the sizes of an `out=` without elements, or of other rank? Nothing else is given other sizes without a warning."""
     if len(before) != len(after):
         return True
@@ -244,7 +248,7 @@ def _observe(watch: Watch, call: OperatorCall) -> None:
         _note(watch, [args[position] for position in trained])
 
 
-def _note(watch: Watch, written: Any) -> None:
+def _note(watch: Watch, written: Value) -> None:
     if isinstance(written, torch.Tensor):
         watch.written.add(written.untyped_storage()._cdata)
     elif isinstance(written, list | tuple):
@@ -253,7 +257,7 @@ def _note(watch: Watch, written: Any) -> None:
 
 
 def fake_tensor(
-    mode: CaptureFakeMode, sizes: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device
+    mode: CaptureFakeMode, sizes: Sizes, strides: Sizes, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """A new fake tensor. Without a dispatch through the mode it costs a third."""
     elements = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
@@ -290,7 +294,7 @@ class _CapturedGraph(_LazyGraphModule):
                 place = 0  # this version of torch writes another text: nothing is known
         type(self).forward.__globals__[WRITES_FROM] = place
 
-    def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
+    def _lazy_forward(self, *args: Any, **kwargs: Any) -> Value:
         # torch's would go through `GraphModule.__call__`, which prints an error of the user's program to stderr, with
         # lines of the generated code, and imports torch._dynamo to do so.
         self.real_recompile()

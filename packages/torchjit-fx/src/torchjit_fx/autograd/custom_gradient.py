@@ -10,6 +10,8 @@ import torch
 from torch import fx
 from torch.autograd.function import once_differentiable
 
+from torchjit_fx.leaves import Raw
+
 __all__ = ["Backward", "CapturedFunction"]
 
 
@@ -70,7 +72,7 @@ class CapturedFunction:
         )  # torch.fx prints a node by these
 
     def __call__(self, others: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        function: Any = vars(self)["function"]
+        function: Raw = vars(self)["function"]
         result: tuple[torch.Tensor, ...] = function.apply(self, others, *tensors)
         return result
 
@@ -91,7 +93,7 @@ class CapturedFunction:
 
 class _Apply(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: CapturedFunction, others: tuple[Any, ...], *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, call: CapturedFunction, others: tuple[Any, ...], *tensors: torch.Tensor) -> Raw:
         results = call.forward(*[tensors[i] for i in call.given], *others)
         outputs = results[: call.outputs]
         ctx.call = call
@@ -103,12 +105,12 @@ class _Apply(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Raw:
         return ctx.call.run_backward(ctx, gradients)
 
 
 class _Once(_Apply):
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Raw:
         return ctx.call.run_backward(ctx, gradients)

@@ -96,7 +96,7 @@ def differentiate(call: Call) -> Raw:
         raise
 
 
-def _differentiate(domain: CallDomain, given: dict[str, Any], capture: CaptureContext) -> Any:
+def _differentiate(domain: CallDomain, given: dict[str, Any], capture: CaptureContext) -> Raw:
     outputs, inputs = _tensors(given["outputs"], capture), _tensors(given["inputs"], capture)
     weights = given.get("grad_outputs")
     weights = list(weights) if isinstance(weights, tuple | list) else [weights] * len(outputs)
@@ -121,7 +121,7 @@ def _differentiate(domain: CallDomain, given: dict[str, Any], capture: CaptureCo
     return found
 
 
-def _tensors(value: Any, capture: CaptureContext) -> list[TensorLeaf]:
+def _tensors(value: Raw, capture: CaptureContext) -> list[TensorLeaf]:
     leaves = [value] if isinstance(value, TensorLeaf) else list(value) if isinstance(value, tuple | list) else [value]
     if not all(isinstance(leaf, TensorLeaf) for leaf in leaves):
         raise _refused("of what is no tensor", capture)
@@ -150,7 +150,7 @@ def _check_inputs(
             capture.guard(leaf.leafness(capture.location()))
 
 
-def _try(domain: CallDomain, call: Differentiated, leaves: Sequence[TensorLeaf], capture: CaptureContext) -> Any:
+def _try(domain: CallDomain, call: Differentiated, leaves: Sequence[TensorLeaf], capture: CaptureContext) -> Raw:
     """What the call gives, over fakes of the capture."""
     run = _Rerun(domain)
     steps = live_steps(domain.recorder.steps, leaves, domain.modes.graph_initial)
@@ -161,7 +161,7 @@ def _try(domain: CallDomain, call: Differentiated, leaves: Sequence[TensorLeaf],
         if call.options["create_graph"] and _looks_at_values(values[: call.outputs]):
             raise _refused("of a determinant, to be differentiated again", capture)
         with domain.modes.made_real():
-            found = domain.metas.evaluate("call_function", call, values, {}, run.symbolic)
+            found = domain.metas.evaluate(call, tuple(values), {}, run.symbolic)
     except GraphBreak:
         raise
     except Exception as error:  # whatever it raises on fakes, eager PyTorch has the last word
@@ -184,7 +184,7 @@ def _looks_at_values(outputs: Sequence[torch.Tensor]) -> bool:
     for all matrices, by singular values: another layout, and other roundings.
     Source: torch/csrc/autograd/FunctionsManual.cpp (`linalg_det_backward`), torch 2.15.
     """
-    waiting: list[Any] = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    waiting: list[Raw] = [t.grad_fn for t in outputs if t.grad_fn is not None]
     seen: set[Any] = set()
     while waiting:
         node = waiting.pop()
@@ -211,7 +211,7 @@ class _Rerun:
     def storage(self, tensor: torch.Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
 
-    def value(self, leaf: Any) -> Any:
+    def value(self, leaf: Raw) -> Raw:
         if type(leaf) is SymLeaf:
             self.symbolic = True
             return leaf.value
@@ -230,7 +230,7 @@ class _Rerun:
             return  # each step is given the modes that it ran under
         args, kwargs = map_raw(step.args, self.value), map_raw(step.kwargs, self.value)
         with self.domain.modes.made_real(step.token):
-            self._results[id(step)] = self.domain.metas.evaluate(step.op, step.target, args, kwargs, self.symbolic)
+            self._results[id(step)] = self.domain.metas.evaluate(step.target, args, kwargs, self.symbolic)
 
 
 def make_leaf(domain: CallDomain, leaf: TensorLeaf, capture: CaptureContext) -> TensorLeaf:
@@ -265,13 +265,13 @@ class MadeLeaves(dict[int, tuple[TensorLeaf, int]]):
         super().__init__()
 
 
-def note_made_leaf(domain: CallDomain, made: Any, capture: CaptureContext) -> None:
+def note_made_leaf(domain: CallDomain, made: Raw, capture: CaptureContext) -> None:
     """What `torch.zeros(2, requires_grad=True)` and its kind make is a leaf of autograd, as long as it stays inside."""
     if type(made) is TensorLeaf and made.step is not None and made.record.requires_grad and made.record.is_leaf:
         domain.of(MadeLeaves)[id(made)] = (made, capture.mark())
 
 
-def refuse_escaping_leaves(domain: CallDomain, asked: Sequence[Any], capture: CaptureContext) -> None:
+def refuse_escaping_leaves(domain: CallDomain, asked: Sequence[Raw], capture: CaptureContext) -> None:
     """A leaf that the region made must be one for the caller too, whose gradient is there after a backward."""
     for leaf in asked:
         if not domain.of(MadeLeaves) or not isinstance(leaf, TensorLeaf) or not leaf.record.requires_grad:

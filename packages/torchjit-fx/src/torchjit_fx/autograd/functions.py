@@ -26,7 +26,7 @@ from torchjit_fx.intrinsics import (
     leave_forward,
     refuse,
 )
-from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, Raw, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.scopes import Scope, scope_graph
 
@@ -52,7 +52,7 @@ class FunctionCapture:
         self._defined: tuple[bool, ...] = ()
         self._backward: Scope | None = None
 
-    def leave_forward(self, outputs: list[Any], saved: list[Any], constant: list[Any], dirty: list[Any]) -> None:
+    def leave_forward(self, outputs: list[Raw], saved: list[Raw], constant: list[Raw], dirty: list[Raw]) -> None:
         self.forward.close()
         self.outputs, self.saved, self.constant, self.dirty = outputs, saved, constant, dirty
         for leaf in (*outputs, *saved, *constant, *dirty):
@@ -77,7 +77,7 @@ class FunctionCapture:
         capture.forbid_effects(True)
         return self._gradients
 
-    def leave_backward(self, found: list[Any], capture: CaptureContext) -> None:
+    def leave_backward(self, found: list[Raw], capture: CaptureContext) -> None:
         scope = self._close_backward(capture)
         if scope.writes_outside:
             raise GraphBreak(breaks.CUSTOM_FUNCTION, "the backward writes to a tensor that it did not make")
@@ -96,7 +96,7 @@ class FunctionCapture:
     def abandon_backward(self, capture: CaptureContext) -> None:
         self._close_backward(capture)
 
-    def finish(self, name: str, materialize: bool, once: bool, capture: CaptureContext) -> list[Any]:
+    def finish(self, name: str, materialize: bool, once: bool, capture: CaptureContext) -> list[Raw]:
         """Record the call, unless no tensor comes out of it."""
         if not self.outputs:
             return []
@@ -137,15 +137,15 @@ class FunctionCapture:
         return list(result)
 
 
-def _is_in(leaf: Any, leaves: Sequence[Any]) -> bool:
+def _is_in(leaf: Raw, leaves: Sequence[Raw]) -> bool:
     return any(leaf is other for other in leaves)
 
 
-def _place(leaf: Any, leaves: Sequence[Any]) -> int:
+def _place(leaf: Raw, leaves: Sequence[Raw]) -> int:
     return next(i for i, other in enumerate(leaves) if leaf is other)
 
 
-def _unique(leaves: Sequence[Any]) -> list[Any]:
+def _unique(leaves: Sequence[Raw]) -> list[Raw]:
     return list({id(leaf): leaf for leaf in leaves}.values())
 
 
@@ -165,7 +165,7 @@ class _OpenFunctions(list[FunctionCapture]):
 
 
 @intrinsic_rule(enter_forward)
-def _enter_forward(domain: CallDomain, tensors: list[Any], capture: CaptureContext) -> None:
+def _enter_forward(domain: CallDomain, tensors: list[Raw], capture: CaptureContext) -> None:
     for leaf in tensors:
         if not isinstance(leaf, TensorLeaf):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an argument of a custom autograd function")
@@ -175,22 +175,22 @@ def _enter_forward(domain: CallDomain, tensors: list[Any], capture: CaptureConte
 @intrinsic_rule(leave_forward)
 def _leave_forward(
     domain: CallDomain,
-    outputs: list[Any],
-    saved: list[Any],
-    constant: list[Any],
-    dirty: list[Any],
+    outputs: list[Raw],
+    saved: list[Raw],
+    constant: list[Raw],
+    dirty: list[Raw],
     capture: CaptureContext,
 ) -> None:
     domain.of(_OpenFunctions)[-1].leave_forward(outputs, saved, constant, dirty)
 
 
 @intrinsic_rule(enter_backward)
-def _enter_backward(domain: CallDomain, defined: list[bool], capture: CaptureContext) -> Any:
+def _enter_backward(domain: CallDomain, defined: list[bool], capture: CaptureContext) -> Raw:
     return domain.of(_OpenFunctions)[-1].enter_backward(defined, capture)
 
 
 @intrinsic_rule(leave_backward)
-def _leave_backward(domain: CallDomain, gradients: list[Any], capture: CaptureContext) -> None:
+def _leave_backward(domain: CallDomain, gradients: list[Raw], capture: CaptureContext) -> None:
     domain.of(_OpenFunctions)[-1].leave_backward(gradients, capture)
 
 
@@ -200,17 +200,17 @@ def _abandon_backward(domain: CallDomain, capture: CaptureContext) -> None:
 
 
 @intrinsic_rule(finish_function)
-def _finish(domain: CallDomain, name: str, materialize: bool, once: bool, capture: CaptureContext) -> Any:
+def _finish(domain: CallDomain, name: str, materialize: bool, once: bool, capture: CaptureContext) -> Raw:
     return domain.of(_OpenFunctions).pop().finish(name, materialize, once, capture)
 
 
 @intrinsic_rule(enter_checkpoint)
-def _enter_checkpoint(domain: CallDomain, context_fn: Any, *args: Any) -> None:
+def _enter_checkpoint(domain: CallDomain, context_fn: Raw, *args: Raw) -> None:
     *given, _ = args  # the last is the capture
     domain.recorder.enter_checkpoint(None if context_fn is None else _policy_of(context_fn, *given))
 
 
-def _policy_of(context_fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+def _policy_of(context_fn: Callable[..., Any], *args: Raw) -> Function:
     """What a selective checkpoint keeps: the function that its contexts ask for each operator."""
     try:
         contexts = context_fn(*args)

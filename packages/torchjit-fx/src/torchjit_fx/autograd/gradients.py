@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torchjit_fx.leaves import Raw, RawArgs
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.records import RecordTable, TensorRecord
 
@@ -16,7 +17,7 @@ __all__ = ["gradient_record", "layout_of", "outside_of_autocast"]
 def gradient_record(records: RecordTable, r: TensorRecord) -> TensorRecord:
     """The gradient of a tensor: dense in its memory format, contiguous if it has none."""
     layout = layout_of(r) or torch.contiguous_format
-    strides: Any = r.strides if layout_of(r) is layout else _contiguous(r.sizes)
+    strides: Raw = r.strides if layout_of(r) is layout else _contiguous(r.sizes)
     flags = (False, True, False, False, False)
     return records.get(r.dtype, r.device, r.sizes, strides, 0, flags)
 
@@ -27,10 +28,10 @@ def outside_of_autocast(modes: TorchModes) -> None:
         modes.write(("autocast", device), False)
 
 
-def _contiguous(sizes: Sequence[Any], order: Sequence[int] | None = None) -> tuple[Any, ...]:
+def _contiguous(sizes: Sequence[Any], order: Sequence[int] | None = None) -> RawArgs:
     """Dense strides, innermost last in `order` (row-major by default). A size of 0 counts as 1, as in torch."""
-    strides: list[Any] = [1] * len(sizes)
-    step: Any = 1
+    strides: list[Raw] = [1] * len(sizes)
+    step: Raw = 1
     for dim in reversed(range(len(sizes)) if order is None else order):
         strides[dim] = step
         step = step * (max(sizes[dim], 1) if type(sizes[dim]) is int else sizes[dim])

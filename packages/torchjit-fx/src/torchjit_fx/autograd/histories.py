@@ -8,7 +8,7 @@ from typing import Any
 
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, Step, TensorLeaf
 
 __all__ = ["HookedInputs", "keep_history", "keep_history_beyond"]
 
@@ -25,7 +25,7 @@ def keep_history(domain: CallDomain, tensors: Sequence[Any]) -> None:
             domain.needs_history = _is_made(tensor, steps) and any(_goes_on(step, tensor) for step in steps)
 
 
-def keep_history_beyond(domain: CallDomain, leaves: Sequence[Any], names: AbstractSet[str]) -> None:
+def keep_history_beyond(domain: CallDomain, leaves: Sequence[Raw], names: AbstractSet[str]) -> None:
     """The region ends, and the program goes on with these leaves in code with these names: may it ask for their gradients there?
 
     The code is only looked at for the names of what asks. Who asks in a function called later is not seen.
@@ -47,7 +47,7 @@ def _is_made(tensor: TensorLeaf, steps: Sequence[Step]) -> bool:
 
 def _goes_on(step: Step, tensor: TensorLeaf) -> bool:
     """Does something with a gradient come of it in this step?"""
-    read: list[Any] = []
+    read: list[Raw] = []
     map_raw(step.args, lambda leaf: read.append(leaf))
     map_raw(step.kwargs, lambda leaf: read.append(leaf))
     if not any(leaf is tensor for leaf in read):

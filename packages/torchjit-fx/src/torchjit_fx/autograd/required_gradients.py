@@ -6,7 +6,7 @@ The interpreter stores it for real at the region's end. Where it is off, calls a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from torchjit_fx import breaks
 from torchjit_fx.assigned_data import AssignedData
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, Raw, SymLeaf, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["example_of", "is_refused_by_mode", "preparing", "requires_grad_now", "switch"]
 
@@ -31,7 +32,7 @@ def is_refused_by_mode(domain: CallDomain, leaf: TensorLeaf, wanted: object) -> 
     return wanted is True and bool(leaf.record.inference) and not domain.modes.inference
 
 
-def switch(domain: CallDomain, leaf: InputLeaf, wanted: bool, capture: Any) -> bool:
+def switch(domain: CallDomain, leaf: InputLeaf, wanted: bool, capture: CaptureContext) -> bool:
     """`leaf.requires_grad = wanted`.
 
     Returns:
@@ -63,7 +64,7 @@ def switch(domain: CallDomain, leaf: InputLeaf, wanted: bool, capture: Any) -> b
     return True
 
 
-def _may_switch(domain: CallDomain, leaf: InputLeaf, capture: Any) -> bool:
+def _may_switch(domain: CallDomain, leaf: InputLeaf, capture: CaptureContext) -> bool:
     recorder, r = domain.recorder, leaf.record
     if recorder.scope is not None or recorder.checkpointed or r.inference or domain.modes.inference:
         return False
@@ -73,11 +74,11 @@ def _may_switch(domain: CallDomain, leaf: InputLeaf, capture: Any) -> bool:
     return plain and (id(leaf) in recorder.data.frozen or id(leaf) not in recorder.data.values)
 
 
-def _switch_on(domain: CallDomain, leaf: InputLeaf, capture: Any) -> None:
+def _switch_on(domain: CallDomain, leaf: InputLeaf, capture: CaptureContext) -> None:
     """The graph runs with the gradient on, so nothing may have been done to the tensor without it."""
     used = not leaf.is_alone()
 
-    def note(other: Any) -> Any:
+    def note(other: Raw) -> Raw:
         nonlocal used
         used = used or other is leaf
         return other
@@ -100,9 +101,7 @@ def example_of(leaf: InputLeaf, data: AssignedData) -> torch.Tensor:
     return torch.nn.Parameter(real.detach()) if isinstance(real, torch.nn.Parameter) else real.detach().requires_grad_()
 
 
-def preparing(
-    target: Callable[..., Any], data: AssignedData, inputs: tuple[Sequence[InputLeaf], Sequence[SymLeaf]]
-) -> Callable[..., Any]:
+def preparing(target: Function, data: AssignedData, inputs: tuple[Sequence[InputLeaf], Sequence[SymLeaf]]) -> Function:
     """`target`, given its inputs as the graph needs them. `inputs`: its tensors, and the numbers before them.
 
     With the gradients on that the region switched on. Where the region assigns `data`, on the memory before: a backward pass may
@@ -114,7 +113,7 @@ def preparing(
     if not switched and not reassigned:
         return target
 
-    def run(*given: Any) -> Any:
+    def run(*given: Raw) -> Raw:
         for place in switched:
             given[place].requires_grad_()
         return target(*(_on_their_memory(given, reassigned) if reassigned else given))

@@ -18,7 +18,7 @@ from torchjit_fx.autograd.histories import HookedInputs, keep_history
 from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, remove_hook
-from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, Step, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.scopes import Scope, scope_graph
 
@@ -47,7 +47,7 @@ class CapturedHook:
     def __attrs_post_init__(self) -> None:
         vars(self).update(__name__="tensor_hook", __qualname__="tensor_hook")  # torch.fx prints a node by these
 
-    def __call__(self, tensor: torch.Tensor, *lifted: Any) -> None:
+    def __call__(self, tensor: torch.Tensor, *lifted: Raw) -> None:
         def hook(gradient: torch.Tensor) -> torch.Tensor:
             given = gradient if self.layout is None else gradient.contiguous(memory_format=self.layout)
             result: torch.Tensor = self.graph(given, *lifted)[0]
@@ -82,7 +82,7 @@ class Hooks:
 
 
 @intrinsic_rule(enter_hook)
-def _enter(domain: CallDomain, tensor: Any, capture: CaptureContext) -> TensorLeaf:
+def _enter(domain: CallDomain, tensor: Raw, capture: CaptureContext) -> TensorLeaf:
     needed = domain.needs_history
     keep_history(domain, [tensor])  # if the hook breaks the graph
     if not isinstance(tensor, TensorLeaf) or isinstance(tensor, InputLeaf) or domain.recorder.scope is not None:
@@ -98,7 +98,7 @@ def _enter(domain: CallDomain, tensor: Any, capture: CaptureContext) -> TensorLe
 
 
 @intrinsic_rule(leave_hook)
-def _leave(domain: CallDomain, result: Any, capture: CaptureContext) -> TensorLeaf:
+def _leave(domain: CallDomain, result: Raw, capture: CaptureContext) -> TensorLeaf:
     """Gives what stands for the hook: a leaf of the closed scope, so that a handle that is kept breaks at the mark."""
     capture.forbid_effects(False)
     found = domain.of(Hooks).open.pop()
@@ -129,7 +129,7 @@ def _remove(domain: CallDomain, token: Any, capture: CaptureContext) -> None:
 
 
 @intrinsic_rule(hook_leaf)
-def _hook_leaf(domain: CallDomain, tensor: Any, capture: CaptureContext) -> None:
+def _hook_leaf(domain: CallDomain, tensor: Raw, capture: CaptureContext) -> None:
     """The interpreter stores it at the region's end, which is early enough: nothing is differentiated by then but in the graph."""
     if not isinstance(tensor, InputLeaf) or tensor.entry is not tensor.found:
         raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook of a leaf that the region made")

@@ -14,7 +14,7 @@ from torchjit_fx import breaks
 from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import derive, enter_transform, keep_function, leave_transform
-from torchjit_fx.leaves import TensorLeaf
+from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.scopes import Scope, scope_graph
@@ -43,54 +43,54 @@ class Transformed:
     def __attrs_post_init__(self) -> None:
         vars(self).update(__name__=self.kind, __qualname__=self.kind)  # torch.fx prints a node by these
 
-    def __call__(self, *tensors: Any) -> tuple[Any, ...]:
+    def __call__(self, *tensors: Raw) -> RawArgs:
         return _APPLY[self.kind](self.body, tensors, **self.options)
 
 
-def _vmap(body: Any, tensors: Any, dims: Any, out_dims: Any, options: Any) -> tuple[Any, ...]:
+def _vmap(body: Raw, tensors: Raw, dims: Raw, out_dims: Raw, options: Raw) -> RawArgs:
     in_dims = (*dims, *[None] * (len(tensors) - len(dims)))
     result: tuple[Any, ...] = torch.vmap(body, in_dims, out_dims, **options)(*tensors)
     return result
 
 
-def _first_and_rest(body: Any) -> Callable[..., Any]:
-    def run(*tensors: Any) -> tuple[Any, tuple[Any, ...]]:
+def _first_and_rest(body: Raw) -> Function:
+    def run(*tensors: Raw) -> tuple[Any, tuple[Any, ...]]:
         first, *rest = body(*tensors)
         return first, tuple(rest)
 
     return run
 
 
-def _grad(body: Any, tensors: Any, argnums: tuple[int, ...]) -> tuple[Any, ...]:
-    found: Any = torch.func.grad_and_value(_first_and_rest(body), argnums, has_aux=True)(*tensors)
+def _grad(body: Raw, tensors: Raw, argnums: tuple[int, ...]) -> RawArgs:
+    found: Raw = torch.func.grad_and_value(_first_and_rest(body), argnums, has_aux=True)(*tensors)
     gradients, (value, rest) = found
     return (*gradients, value, *rest)
 
 
-def _jvp(body: Any, tensors: Any, count: int) -> tuple[Any, ...]:
+def _jvp(body: Raw, tensors: Raw, count: int) -> RawArgs:
     primals, tangents, lifted = tensors[:count], tensors[count : 2 * count], tensors[2 * count :]
-    found: Any = torch.func.jvp(lambda *given: body(*given, *lifted), primals, tangents)
+    found: Raw = torch.func.jvp(lambda *given: body(*given, *lifted), primals, tangents)
     results, pushed = found
     return (*results, *pushed)
 
 
-def _vjp(body: Any, tensors: Any, count: int, outputs: int, cotangents: int) -> tuple[Any, ...]:
+def _vjp(body: Raw, tensors: Raw, count: int, outputs: int, cotangents: int) -> RawArgs:
     """The function's results, or with `cotangents` its vector-Jacobian product with those."""
     end = count + cotangents
     primals, given_cotangents, lifted = tensors[:count], tensors[count:end], tensors[end:]
 
-    def split(*given: Any) -> tuple[Any, Any]:
+    def split(*given: Raw) -> tuple[Any, Any]:
         results = body(*given, *lifted)
         return tuple(results[:outputs]), tuple(results[outputs:])
 
-    found: Any = torch.func.vjp(split, *primals, has_aux=True)
+    found: Raw = torch.func.vjp(split, *primals, has_aux=True)
     results, pull, rest = found
     return tuple(pull(tuple(given_cotangents))) if cotangents else (*results, *rest)
 
 
-def _jacobian(transform: Any) -> Callable[..., tuple[Any, ...]]:
-    def run(body: Any, tensors: Any, argnums: tuple[int, ...], outputs: int, options: Any) -> tuple[Any, ...]:
-        def split(*given: Any) -> tuple[Any, Any]:
+def _jacobian(transform: Raw) -> Callable[..., tuple[Any, ...]]:
+    def run(body: Raw, tensors: Raw, argnums: tuple[int, ...], outputs: int, options: Raw) -> RawArgs:
+        def split(*given: Raw) -> tuple[Any, Any]:
             results = body(*given)
             return tuple(results[:outputs]), tuple(results[outputs:])
 
@@ -161,13 +161,13 @@ class TransformCapture:
         return records.get(r.dtype, r.device, tuple(sizes), tuple(strides), 0, flags)
 
     def finish(
-        self, kind: str, outputs: list[Any], options: dict[str, Any], more: list[Any], capture: CaptureContext
-    ) -> list[Any]:
+        self, kind: str, outputs: list[Raw], options: RawKwargs, more: list[Raw], capture: CaptureContext
+    ) -> list[Raw]:
         """The body has returned `outputs`: record the call on the arguments, and on `more` tensors beside them."""
         return self.finish_with_body(kind, outputs, options, more, capture)[0]
 
     def finish_with_body(
-        self, kind: str, outputs: list[Any], options: dict[str, Any], more: list[Any], capture: CaptureContext
+        self, kind: str, outputs: list[Raw], options: RawKwargs, more: list[Raw], capture: CaptureContext
     ) -> tuple[list[Any], fx.GraphModule, list[Any]]:
         """The same; also the body's graph, and what it uses from outside."""
         self.scope.close()
@@ -196,14 +196,14 @@ class _OpenTransforms(list[TransformCapture]):
 
 
 @intrinsic_rule(enter_transform)
-def _enter(domain: CallDomain, flat: Any, dims: Any, wrapped: Any, capture: CaptureContext) -> list[Any]:
+def _enter(domain: CallDomain, flat: Raw, dims: Raw, wrapped: Raw, capture: CaptureContext) -> list[Raw]:
     made = TransformCapture(domain, flat, dims, wrapped, capture.mark())
     domain.of(_OpenTransforms).append(made)
     return list(made.given)
 
 
 @intrinsic_rule(leave_transform)
-def _leave(domain: CallDomain, kind: str, outputs: Any, options: Any, more: Any, capture: CaptureContext) -> list[Any]:
+def _leave(domain: CallDomain, kind: str, outputs: Raw, options: Raw, more: Raw, capture: CaptureContext) -> list[Raw]:
     return domain.of(_OpenTransforms).pop().finish(kind, outputs, options, more, capture)
 
 
@@ -237,7 +237,7 @@ class _KeptFunctions(dict[int, KeptFunction]):
 
 
 @intrinsic_rule(keep_function)
-def _keep(domain: CallDomain, results: list[Any], rest: list[Any], capture: CaptureContext) -> Any:
+def _keep(domain: CallDomain, results: list[Raw], rest: list[Raw], capture: CaptureContext) -> Raw:
     capturing = domain.of(_OpenTransforms).pop()
     scope = capturing.scope
     options = {"count": len(capturing.flat), "outputs": len(results), "cotangents": 0}
@@ -253,7 +253,7 @@ def _keep(domain: CallDomain, results: list[Any], rest: list[Any], capture: Capt
 
 
 @intrinsic_rule(derive)
-def _derive(domain: CallDomain, token: Any, kind: str, directions: list[Any], capture: CaptureContext) -> list[Any]:
+def _derive(domain: CallDomain, token: Raw, kind: str, directions: list[Raw], capture: CaptureContext) -> list[Raw]:
     kept = domain.of(_KeptFunctions)[id(token)]
     if domain.modes.inference:
         why = GraphBreak(breaks.MODE_OBJECT, _IN_INFERENCE_MODE, capture.location())

@@ -14,6 +14,7 @@ from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import enter_range
 from torchjit_fx.leaves import Raw, SymLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
+from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
 __all__ = ["Ranges", "read_mode", "set_mode"]
@@ -43,7 +44,7 @@ def read_mode(call: Call) -> Raw:
 _ALWAYS_GUARDED = frozenset({GRAD, INFERENCE, ("autocast", "cpu"), ("autocast", "cuda"), DEFAULT_DTYPE})
 
 
-def _guard_mode(domain: CallDomain, key: Any, capture: Any) -> None:
+def _guard_mode(domain: CallDomain, key: Any, capture: CaptureContext) -> None:
     """Attention kernels, the types and the cache of autocast ... are guarded where a program reads or sets them."""
     if key not in _ALWAYS_GUARDED:
         domain.modes.read(key)
@@ -54,7 +55,7 @@ def _guard_mode(domain: CallDomain, key: Any, capture: Any) -> None:
 _DEFAULT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def _is_condition(value: Any) -> bool:
+def _is_condition(value: Raw) -> bool:
     return type(value) is SymLeaf and isinstance(value.value, torch.SymBool)
 
 
@@ -102,7 +103,7 @@ def _set_inference(call: Call) -> Raw:
     )
 
 
-def _set_grad(domain: CallDomain, key: Any, value: bool, capture: Any) -> None:
+def _set_grad(domain: CallDomain, key: Any, value: bool, capture: CaptureContext) -> None:
     """Set one of the two modes that say whether autograd records; where it makes a difference, in the graph too."""
     before = domain.modes.graph_grad
     domain.modes.write(key, value)

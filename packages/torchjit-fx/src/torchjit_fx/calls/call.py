@@ -9,7 +9,7 @@ import attrs
 
 from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import Raw, RawArgs, RawKwargs
+from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs
 from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["Call", "CallRule", "CallRules", "call_rule"]
@@ -42,7 +42,7 @@ class Call:
         """The arguments by name, if the first parameters are called so."""
         return dict(zip(names, self.args, strict=False)) | self.kwargs
 
-    def record(self, function: Any, args: RawArgs, kwargs: RawKwargs | None = None) -> Raw:
+    def record(self, function: Function, args: RawArgs, kwargs: RawKwargs | None = None) -> Raw:
         """Record another call in the place of this one.
 
         Raises:
@@ -50,7 +50,7 @@ class Call:
         """
         return self.domain.recorder.call(function, args, kwargs or {}, self.capture)
 
-    def do(self, function: Any, args: RawArgs, kwargs: RawKwargs | None = None) -> Raw:
+    def do(self, function: Function, args: RawArgs, kwargs: RawKwargs | None = None) -> Raw:
         """Do another call, with its own rule, in the place of this one.
 
         Raises:
@@ -78,7 +78,7 @@ class CallRules:
     def __init__(self) -> None:
         self._rules: dict[Any, CallRule] = {}
 
-    def __call__(self, *functions: Any, on: type | tuple[type, ...] | None = None) -> Callable[[CallRule], CallRule]:
+    def __call__(self, *functions: Raw, on: type | tuple[type, ...] | None = None) -> Callable[[CallRule], CallRule]:
         """Register the rule below for calls of these.
 
         Args:

@@ -6,7 +6,6 @@ import contextlib
 import enum
 import functools
 import operator
-from typing import Any
 
 import torch
 
@@ -17,8 +16,9 @@ from torchjit_fx.calls.default_device import get_default_device
 from torchjit_fx.calls.numbers import arithmetic
 from torchjit_fx.flatten import Arguments, UnwritableArgument
 from torchjit_fx.function_modes import asks_for_modes
-from torchjit_fx.leaves import OpaqueLeaf, Raw, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, OpaqueLeaf, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.ownership import DEVICE_QUESTIONS, STATE_FUNCTIONS
+from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.subclasses import of_another_class
 
 __all__ = ["evaluate"]
@@ -26,8 +26,7 @@ __all__ = ["evaluate"]
 
 def evaluate(call: Call) -> Raw:
     """A function of constants. Over leaves it is asked of the fakes like any other."""
-    args = call.args
-    args = (*args, *call.kwargs.values())
+    args = (*call.args, *call.kwargs.values())
     if call.function is torch.is_tensor or call.function is torch.overrides.is_tensor_like:
         return bool(args) and isinstance(args[0], TensorLeaf | OpaqueLeaf)
     if call.function is torch.Size and args:
@@ -41,32 +40,36 @@ def evaluate(call: Call) -> Raw:
             return NotImplemented
         return False  # the questions about torch functions and transforms: a leaf is a plain tensor
     try:
-        with call.domain.modes.made_real() if call.domain.modes.default_changed else contextlib.nullcontext():
-            result = call.function(*args[: len(args) - len(call.kwargs)], **call.kwargs)
-        if call.function in STATE_FUNCTIONS:
-            _guard_state(call.function, args, call.kwargs, result, call.capture)
-        if call.function in DEVICE_QUESTIONS and torch.cuda.is_available() and not _names_a_device(args):
-            _guard_state(torch.cuda.current_device, (), {}, torch.cuda.current_device(), call.capture)
-        return result
+        return _computed(call, args)
     except Exception as error:  # the run for real shows the program its own error
         raise call.broken(breaks.META_FAILED, f"{call.function}: {error}") from error
 
 
-def _guard_state(fn: Any, args: Any, kwargs: Any, result: Any, capture: Any) -> None:
+def _computed(call: Call, args: RawArgs) -> Raw:
+    with call.domain.modes.made_real() if call.domain.modes.default_changed else contextlib.nullcontext():
+        result = call.function(*call.args, **call.kwargs)
+    if call.function in STATE_FUNCTIONS:
+        _guard_state(call.function, args, call.kwargs, result, call.capture)
+    if call.function in DEVICE_QUESTIONS and torch.cuda.is_available() and not _names_a_device(args):
+        _guard_state(torch.cuda.current_device, (), {}, torch.cuda.current_device(), call.capture)
+    return result
+
+
+def _guard_state(fn: Function, args: RawArgs, kwargs: RawKwargs, result: Raw, capture: CaptureContext) -> None:
     """`fn(*args)` gave `result`, and must again; the last of `args` are those of `kwargs`."""
     name = fn.__name__ + (f"({', '.join(map(str, args))})" if args else "")
     read = functools.partial(fn, *args[: len(args) - len(kwargs)], **kwargs) if args else fn
     capture.guard(Ambient(name, read, result, capture.location()))
 
 
-def _names_a_device(args: Any) -> bool:
+def _names_a_device(args: RawArgs) -> bool:
     """Is a GPU given by its number? `device="cuda"` means the current one."""
     if not args or args[0] is None or isinstance(args[0], bool):
         return False
     return isinstance(args[0], int) or torch.device(args[0]).index is not None
 
 
-def _ask_for_classes(args: Any, capture: Any) -> bool:
+def _ask_for_classes(args: RawArgs, capture: CaptureContext) -> bool:
     """Is one of the tensors, or of those in sequences, of a class that sees calls now?"""
     if not capture.state("subclasses") or capture.state("dispatch_off"):
         return False
@@ -74,7 +77,7 @@ def _ask_for_classes(args: Any, capture: Any) -> bool:
     return any(map(of_another_class, items))
 
 
-def _holds_leaf(args: Any) -> bool:
+def _holds_leaf(args: RawArgs) -> bool:
     try:
         found = Arguments(args, {})
     except UnwritableArgument as error:
@@ -91,7 +94,7 @@ def _equality(call: Call) -> Raw:
     return arithmetic(call)
 
 
-def _is_incomparable(other: Any) -> bool:
+def _is_incomparable(other: Raw) -> bool:
     if isinstance(other, enum.Enum):
         return type(other).__eq__ in (object.__eq__, str.__eq__)
     return other is None or type(other) in (str, bytes, type)

@@ -7,7 +7,6 @@ that varies, beside the constants, and stays right for other numbers.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 
@@ -37,7 +36,7 @@ def _make(call: Call) -> Raw:
     general = shape is not None and len(varying) <= _MOST_NUMBERS
     if not plain or not general or any(isinstance(n.value, torch.SymBool) for n in varying):
 
-        def fixed(leaf: Any) -> Any:
+        def fixed(leaf: Raw) -> Raw:
             return call.domain.concrete(leaf, call.capture) if isinstance(leaf, SymLeaf) else leaf
 
         return call.do(
@@ -50,7 +49,7 @@ def _make(call: Call) -> Raw:
         options["device"] = call.args[0].record.device
     if not shape:
         return call.do(torch.full, ((), numbers[0]), options)
-    pieces: list[Any] = []
+    pieces: list[Raw] = []
     for varies, group in itertools.groupby(numbers, lambda n: isinstance(n, SymLeaf)):
         if varies:
             pieces += [call.do(torch.full, ((1,), n), options) for n in group]
@@ -60,19 +59,19 @@ def _make(call: Call) -> Raw:
     return flat if len(shape) == 1 else call.do(torch.reshape, (flat, tuple(shape)))
 
 
-def _items(data: Any) -> Any:
+def _items(data: Raw) -> Raw:
     """Of a sequence, else None."""
     return data if type(data) in (list, tuple) else marker_items(data)
 
 
-def _varying(data: Any) -> list[SymLeaf]:
+def _varying(data: Raw) -> list[SymLeaf]:
     items = _items(data)
     if items is None:
         return [data] if isinstance(data, SymLeaf) else []
     return [leaf for item in items for leaf in _varying(item)]
 
 
-def _numbers(data: Any) -> Any:
+def _numbers(data: Raw) -> Raw:
     items = _items(data)
     if items is None:
         yield data
@@ -81,7 +80,7 @@ def _numbers(data: Any) -> Any:
             yield from _numbers(item)
 
 
-def _shape(data: Any) -> list[int] | None:
+def _shape(data: Raw) -> list[int] | None:
     """Of nested sequences of plain numbers and numbers that vary; None if it is something else."""
     items = _items(data)
     if items is None:
@@ -93,7 +92,7 @@ def _shape(data: Any) -> list[int] | None:
     return None if first is None or any(shape != first for shape in shapes) else [len(items), *first]
 
 
-def _dtype(domain: CallDomain, numbers: list[Any]) -> torch.dtype:
+def _dtype(domain: CallDomain, numbers: list[Raw]) -> torch.dtype:
     """What PyTorch infers for numbers of which one varies, and is no truth value."""
     if any(type(n) is float or (isinstance(n, SymLeaf) and isinstance(n.value, torch.SymFloat)) for n in numbers):
         default: torch.dtype = domain.modes.read(DEFAULT_DTYPE)

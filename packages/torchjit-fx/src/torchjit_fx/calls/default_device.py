@@ -20,7 +20,7 @@ from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import Raw, TensorLeaf
+from torchjit_fx.leaves import Function, Raw, RawArgs, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DEVICE
 from torchjit_fx.numpy.arrays import Arrays
 
@@ -32,7 +32,7 @@ _OF_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 
 @functools.cache
 def _constructors() -> frozenset[Any]:
-    constructors: Any = _device_constructors
+    constructors: Raw = _device_constructors
     return frozenset(constructors())
 
 
@@ -64,7 +64,7 @@ def set_default_device(call: Call) -> None:
 
 def _is_alone() -> bool:
     """Is there no other mode in this thread than that of `torch.set_default_device`?"""
-    modules: Any = torch
+    modules: Raw = torch
     context = getattr(modules._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     if context is None:
         return torch._C._len_torch_function_stack() == 0
@@ -78,7 +78,7 @@ def get_default_device(domain: CallDomain) -> torch.device:
         return torch.get_default_device()
 
 
-def may_make(fn: Any) -> bool:
+def may_make(fn: Function) -> bool:
     """Does this function make tensors on the default device?"""
     return fn in _constructors()
 
@@ -101,10 +101,10 @@ def with_device(call: Call) -> dict[str, Raw]:
     return call.kwargs
 
 
-def _of_data(fn: Any, args: tuple[Any, ...]) -> torch.device:
-    found: list[Any] = []
+def _of_data(fn: Function, args: RawArgs) -> torch.device:
+    found: list[Raw] = []
 
-    def note(leaf: Any) -> Any:
+    def note(leaf: Raw) -> Raw:
         found.append(leaf)
         return leaf
 

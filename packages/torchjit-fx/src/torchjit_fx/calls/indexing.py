@@ -18,6 +18,7 @@ from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import dimensions
 from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.symbols.unbacked import read_number
 
 __all__: list[str] = []
@@ -25,22 +26,29 @@ __all__: list[str] = []
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
-@call_rule(operator.getitem, operator.setitem, torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+@call_rule(operator.getitem, operator.setitem, torch.Tensor.__getitem__, torch.Tensor.__setitem__, on=TensorLeaf)
 def _item(call: Call) -> Raw:
     """`x[key]`, and `x[key] = value`."""
-    if len(call.args) < 2 or call.kwargs or not isinstance(call.args[0], TensorLeaf):
+    if len(call.args) < 2 or call.kwargs:
         return NotImplemented
-    key: list[Any] = list(call.args[1]) if type(call.args[1]) is tuple else [call.args[1]]
+    key: list[Raw] = list(call.args[1]) if type(call.args[1]) is tuple else [call.args[1]]
     if not any(type(k) is SymLeaf or type(k) is slice for k in key):
         return NotImplemented
-    read: list[Any] = [_with_numbers(call.domain, k, call.capture) if type(k) is slice else k for k in key]
+    read: list[Raw] = [_with_numbers(call.domain, k, call.capture) if type(k) is slice else k for k in key]
     parts = _parts(read, len(call.args[0].record.sizes))
-    if parts is not None and call.capture.may_catch():
-        only_the_run = any(type(k) is SymLeaf and not k.value.node.has_hint() for k in read)
-        parts = None if only_the_run else parts  # whether it is in range shows behind the program's `except`
-    if parts is None:
-        same = all(a is b for a, b in zip(read, key, strict=True))
-        return NotImplemented if same else call.record(call.function, (call.args[0], tuple(read), *call.args[2:]))
+    if parts is not None and call.capture.may_catch() and any(map(_is_of_the_run, read)):
+        parts = None  # whether it is in range shows behind the program's `except`
+    if parts is not None:
+        return _by_parts(call, parts)
+    same = all(a is b for a, b in zip(read, key, strict=True))
+    return NotImplemented if same else call.record(call.function, (call.args[0], tuple(read), *call.args[2:]))
+
+
+def _is_of_the_run(item: Raw) -> bool:
+    return type(item) is SymLeaf and not item.value.node.has_hint()
+
+
+def _by_parts(call: Call, parts: _Parts) -> Raw:
     base = call.args[0]
     if any(item is not _WHOLE for item in parts.basic):
         base = call.record(operator.getitem, (base, parts.basic))
@@ -53,7 +61,7 @@ def _item(call: Call) -> Raw:
     return call.record(call.function, (base, parts.tensors or Ellipsis, *call.args[2:]))
 
 
-def _is_inside(index: SymLeaf, size: Any) -> bool:
+def _is_inside(index: SymLeaf, size: Raw) -> bool:
     """Is the place in range? A guard of the region says so from here on; what only the run knows, the run finds out."""
     node = index.value.node
     if not node.has_hint():
@@ -62,7 +70,7 @@ def _is_inside(index: SymLeaf, size: Any) -> bool:
     return bool(node.context.decide(conj(ge(place, -length), lt(place, length))))
 
 
-def _with_numbers(domain: CallDomain, piece: slice, capture: Any) -> slice:
+def _with_numbers(domain: CallDomain, piece: slice, capture: CaptureContext) -> slice:
     """The slice with the numbers that tensors hold."""
     ends = (piece.start, piece.stop, piece.step)
     if not domain.settings.capture_scalar_outputs or not any(isinstance(end, TensorLeaf) for end in ends):
@@ -92,19 +100,23 @@ class _Parts:
     tensors: tuple[Any, ...]
 
 
+def _is_usual(key: Sequence[Raw]) -> bool:
+    """Are there numbers that vary, all of them ints, no truth values, and one ellipsis at most?"""
+    numbers = [item.value for item in key if type(item) is SymLeaf]
+    if not numbers or not all(isinstance(n, torch.SymInt) for n in numbers):
+        return False
+    return sum(item is Ellipsis for item in key) <= 1 and not any(type(item) is bool for item in key)
+
+
 def _parts(key: Sequence[Any], rank: int) -> _Parts | None:
     """A key with symbolic integers, taken apart; None for others, and for those of an unusual kind."""
     taken = [dimensions(item) for item in key]
-    if not any(type(item) is SymLeaf for item in key) or any(n is None for n in taken):
-        return None
-    if any(type(item) is SymLeaf and not isinstance(item.value, torch.SymInt) for item in key):
-        return None
     rest = rank - sum(n for n in taken if n is not None)
-    if rest < 0 or sum(item is Ellipsis for item in key) > 1 or any(type(item) is bool for item in key):
+    if rest < 0 or None in taken or not _is_usual(key):
         return None
-    basic: list[Any] = []
+    basic: list[Raw] = []
     selected: list[tuple[int, SymLeaf]] = []
-    tensors: list[Any] = []
+    tensors: list[Raw] = []
     dim = 0
     for item, count in zip(key, taken, strict=True):
         if type(item) is SymLeaf:

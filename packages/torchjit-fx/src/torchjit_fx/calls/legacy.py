@@ -63,7 +63,7 @@ def construct(call: Call) -> Raw:
     return call.record(torch.empty, (tuple(sizes),), options)
 
 
-def _sizes(only: Any) -> Any:
+def _sizes(only: Raw) -> Raw:
     """The items of a `torch.Size`, known or with symbols in it; of other sequences, which are data, None."""
     if isinstance(only, torch.Size):
         return only
@@ -71,7 +71,7 @@ def _sizes(only: Any) -> Any:
     return items if items is not None and only.type is torch.Size else None
 
 
-def _is_whole(size: Any) -> bool:
+def _is_whole(size: Raw) -> bool:
     return type(size) is int or (isinstance(size, SymLeaf) and isinstance(size.value, torch.SymInt))
 
 
@@ -111,7 +111,7 @@ def make_variable(call: Call) -> Raw:
     return call.record(torch.Tensor.detach, (data,))
 
 
-def _are_numbers(data: Any, dtype: torch.dtype) -> bool:
+def _are_numbers(data: Raw, dtype: torch.dtype) -> bool:
     if type(data) in (list, tuple):
         return all(_are_numbers(item, dtype) for item in data)
     if isinstance(data, SymLeaf):

@@ -42,13 +42,13 @@ def _name(domain: CallDomain, group: Any, tag: str, capture: CaptureContext) -> 
 
 def _default() -> str:
     """The name of the default group; "" where there is none (any more)."""
-    group: Any = dist.group.WORLD
+    group: Raw = dist.group.WORLD
     return "" if group is None else str(group.group_name)
 
 
 def _members(name: str) -> tuple[int, tuple[int, ...]] | None:
     """This process's rank in the group, and the ranks of all its members in the default group; None if it is gone."""
-    c10d: Any = dist.distributed_c10d
+    c10d: Raw = dist.distributed_c10d
     try:
         group = c10d._resolve_process_group(name)
         return int(group.rank()), tuple(dist.get_process_group_ranks(group))
@@ -57,7 +57,7 @@ def _members(name: str) -> tuple[int, tuple[int, ...]] | None:
 
 
 @functools.cache
-def _reader(name: str) -> Any:
+def _reader(name: str) -> Raw:
     return functools.partial(_members, name)
 
 

@@ -15,7 +15,8 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import InputLeaf, Raw, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, Raw, SymLeaf, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["RANDOM_STATE_CALLS", "is_seeding"]
 
@@ -74,17 +75,17 @@ torch.library.register_fake("torchjit_random::get_state", _fake_state, lib=_LIBR
 torch.library.register_fake("torchjit_random::set_state", lambda state, device: None, lib=_LIBRARY)
 
 
-def _refused(fn: Any, capture: Any) -> GraphBreak:
+def _refused(fn: Function, capture: CaptureContext) -> GraphBreak:
     return GraphBreak(breaks.NOT_CAPTURABLE, getattr(fn, "__qualname__", str(fn)), capture.location())
 
 
-def _check_place(domain: CallDomain, fn: Any, capture: Any) -> None:
+def _check_place(domain: CallDomain, fn: Function, capture: CaptureContext) -> None:
     """A backward pass that runs a checkpointed forward again would set the state once more."""
     if domain.recorder.scope is not None or domain.recorder.checkpointed:
         raise _refused(fn, capture)
 
 
-def is_seeding(fn: Any) -> bool:
+def is_seeding(fn: Function) -> bool:
     """Is it `torch.manual_seed`, which is another function once torch's own compiler has been imported?"""
     return fn is _torch.manual_seed
 
@@ -101,7 +102,7 @@ def _manual_seed(call: Call) -> Raw:
     return torch.default_generator if which == "all" else None
 
 
-def _device(fn: Any, given: Any, capture: Any) -> torch.device | None:
+def _device(fn: Function, given: Raw, capture: CaptureContext) -> torch.device | None:
     if fn in (torch.get_rng_state, torch.set_rng_state):
         return None
     if not torch.cuda.is_available() or type(given) not in (str, int, torch.device):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torchjit_fx import control_capture, flex_attention, subclasses
 from torchjit_fx.autograd import differentiation, functions, tensor_hooks, transforms
 from torchjit_fx.calls import (
@@ -22,6 +20,7 @@ from torchjit_fx.calls import (
     sizes,
 )  # fmt: skip
 from torchjit_fx.calls.call import CallRule, call_rule
+from torchjit_fx.leaves import Function
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy.calls import call_arrays
 from torchjit_fx.numpy.facts import NUMPY_FUNCTIONS
@@ -42,7 +41,7 @@ call_rule.rest(MODE_READERS, ambient.read_mode)
 call_rule.rest(REFUSED, refused.refuse)
 
 
-def rule_of_call(function: Any) -> CallRule | None:
+def rule_of_call(function: Function) -> CallRule | None:
     """The rule for calls of a callable, None: they are recorded."""
     if id(function) in NUMPY_FUNCTIONS:
         return call_arrays

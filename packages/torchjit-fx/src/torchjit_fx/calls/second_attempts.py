@@ -19,6 +19,7 @@ from torchjit_fx.data_errors import CaughtErrors
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import Raw, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["SECOND_ATTEMPTS"]
 
@@ -53,7 +54,7 @@ def _fill(call: Call) -> Raw:
     return call.do(torch.Tensor.fill_, (made, value))
 
 
-def _dtype_of_number(domain: CallDomain, dtype: torch.dtype) -> Any:
+def _dtype_of_number(domain: CallDomain, dtype: torch.dtype) -> Raw:
     """Of what `torch.full` makes of a Python number that was read from a tensor of this type."""
     if dtype is torch.bool:
         return dtype
@@ -110,9 +111,9 @@ def _known_shape(call: Call) -> Raw:
     return tuple(_constant(call.domain, t, call.capture) for t in found)
 
 
-def _without_masks(domain: CallDomain, base: Any, index: Any, capture: Any) -> Any:
+def _without_masks(domain: CallDomain, base: Raw, index: Raw, capture: CaptureContext) -> Raw:
     """An index that does the same, with the places where its known masks are true; None if there is none."""
-    items: list[Any] = []
+    items: list[Raw] = []
     at, changed = 0, False
     for item in index if type(index) is tuple else (index,):
         if not isinstance(item, TensorLeaf) or item.record.dtype is not torch.bool:
@@ -130,9 +131,9 @@ def _without_masks(domain: CallDomain, base: Any, index: Any, capture: Any) -> A
     return tuple(items) if changed else None
 
 
-def _constant(domain: CallDomain, real: torch.Tensor, capture: Any) -> TensorLeaf:
+def _constant(domain: CallDomain, real: torch.Tensor, capture: CaptureContext) -> TensorLeaf:
     """A small tensor of integers as a step of the graph."""
-    fn: Any = torch.tensor if real.numel() else torch.zeros
+    fn: Raw = torch.tensor if real.numel() else torch.zeros
     given = real.tolist() if real.numel() else tuple(real.shape)
     kind = {"dtype": real.dtype, "device": real.device}
     made: TensorLeaf = domain.recorder.call(fn, (given,), kind, capture)

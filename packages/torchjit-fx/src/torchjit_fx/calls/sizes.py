@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import torch
 
@@ -41,8 +40,8 @@ def _size(call: Call) -> Raw:
 @call_rule(torch.Tensor.new)
 def _new(call: Call) -> Raw:
     """`x.new(size)`: it tells a torch.Size, which a graph holds as a tuple, from other sequences, which are data."""
-    given: Any = call.args[1] if len(call.args) == 2 and not call.kwargs else None
-    sizes: Any = given if isinstance(given, torch.Size) else None
+    given: Raw = call.args[1] if len(call.args) == 2 and not call.kwargs else None
+    sizes: Raw = given if isinstance(given, torch.Size) else None
     marked = marker_items(given)
     if marked is not None and given.type is torch.Size:
         sizes = marked
@@ -83,7 +82,7 @@ def _offset(call: Call) -> Raw:
 @call_rule(torch.Size.numel)
 def _elements(call: Call) -> Raw:
     """`torch.Size.numel` over symbolic sizes."""
-    product: Any = 1
+    product: Raw = 1
     for n in marker_items(call.args[0]) or call.args[0]:
         symbolic = type(n) is SymLeaf or type(product) is SymLeaf
         product = call.do(operator.mul, (product, n)) if symbolic else product * n

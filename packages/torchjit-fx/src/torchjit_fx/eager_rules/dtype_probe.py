@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from torchjit_core.forks import caught_warnings
-from torchjit_fx.eager_rules.rule import OperatorCall
+from torchjit_fx.eager_rules.rule import OperatorCall, Overload, Value
 
 __all__ = ["at_capture", "is_elementwise", "kernel_dtype", "refuse_dtypes", "refuse_other_dtype"]
 
@@ -58,35 +58,52 @@ def kernel_dtype(call: OperatorCall) -> torch.dtype | None:
         return _accepted[key]
     if _NOT_ASKED in key or torch._C._len_torch_dispatch_stack():
         return None
-    # Ambient modes of the program and default devices are not to see these calls.
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        try:
-            made_args: Any = [_probe(arg, size) for arg in args]
-            made_kwargs = {name: _probe(value, size) for name, value in kwargs.items()}
-        except Exception:
-            return None  # a dtype that torch cannot fill
-        made_args = [_filled(arg, sizes[i]) if i in sizes else arg for i, arg in enumerate(made_args)]
-        drawn = torch.default_generator.get_state() if torch.Tag.nondeterministic_seeded in func.tags else None
-        made: Any = None
-        try:
-            with caught_warnings("ignore"):  # they would be about these tensors: of too few elements for `std`
-                made = func(*made_args, **made_kwargs)
-        except NotImplementedError:  # there is no kernel for these dtypes, in whatever words
-            raise
-        except Exception as error:
-            if _ABOUT_ARGUMENTS.search(str(error)):
-                raise  # others are about shapes and values, which are not those of the call
-        finally:
-            if drawn is not None:
-                torch.default_generator.set_state(drawn)
+    try:
+        first = _tried(call, size, sizes)
+    except _Unfit:
+        return None
     if len(_accepted) >= _LIMIT:
         _accepted.clear()
-    first = made[0] if isinstance(made, tuple | list) and made else made
     _accepted[key] = first.dtype if isinstance(first, torch.Tensor) else None
     return _accepted[key]
 
 
-def refuse_other_dtype(call: OperatorCall, result: Any) -> None:
+class _Unfit(Exception):
+    """There are no such tensors to try with: of a dtype that torch cannot fill."""
+
+
+def _tried(call: OperatorCall, size: int, sizes: dict[int, int]) -> Value:
+    """The (first) result of the operator for real, of small tensors. None if it raises about these.
+
+    Raises:
+        Exception: eager's, about dtypes or numbers.
+    """
+    # Ambient modes of the program and default devices are not to see these calls.
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        try:
+            made: list[Value] = [_probe(arg, size) for arg in call.args]
+            named = {name: _probe(value, size) for name, value in call.kwargs.items()}
+        except Exception as error:
+            raise _Unfit from error
+        made = [_filled(arg, sizes[i]) if i in sizes else arg for i, arg in enumerate(made)]
+        draws = torch.Tag.nondeterministic_seeded in call.func.tags
+        drawn = torch.default_generator.get_state() if draws else None
+        try:
+            with caught_warnings("ignore"):  # they would be about these tensors: of too few elements for `std`
+                result = call.func(*made, **named)
+        except NotImplementedError:  # there is no kernel for these dtypes, in whatever words
+            raise
+        except Exception as error:
+            if _ABOUT_ARGUMENTS.search(str(error)):
+                raise
+            return None  # others are about shapes and values, which are not those of the call
+        finally:
+            if drawn is not None:
+                torch.default_generator.set_state(drawn)
+    return result[0] if isinstance(result, tuple | list) and result else result
+
+
+def refuse_other_dtype(call: OperatorCall, result: Value) -> None:
     """Raise if the metadata function gives a tensor of another dtype than the kernel: such a call is not for a graph.
 
     Raises:
@@ -97,13 +114,13 @@ def refuse_other_dtype(call: OperatorCall, result: Any) -> None:
         raise RuntimeError(f"{call.func} gives {kernel}, and its metadata says {first.dtype}")
 
 
-def _ask_backward(func: Any, *kinds: tuple[torch.dtype, bool]) -> None:
+def _ask_backward(func: Overload, *kinds: tuple[torch.dtype, bool]) -> None:
     """Raise what eager's backward of a loss raises for tensors of these dtypes with and without gradients: eager is to run it all."""
     with torch.utils._python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
         func(*(torch.ones(1, dtype=dtype, device="cpu", requires_grad=grad) for dtype, grad in kinds)).backward()
 
 
-def at_capture(value: Any) -> Any:
+def at_capture(value: Value) -> Value:
     """The same with the values that sizes and numbers have at capture, where there are some.
 
     Args:
@@ -113,7 +130,7 @@ def at_capture(value: Any) -> Any:
         sizes, grad = [at_capture(n) for n in value.shape], value.requires_grad
         return torch.empty(sizes, dtype=value.dtype, device=value.device, requires_grad=grad)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        node: Any = value.node
+        node: Value = value.node
         return _SOME[type(value)] if node.hint is None else node.hint
     if type(value) is dict:
         return {name: at_capture(item) for name, item in value.items()}
@@ -123,12 +140,12 @@ def at_capture(value: Any) -> Any:
 _SOME: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
 
 
-def _is_empty(t: Any) -> bool:
+def _is_empty(t: Value) -> bool:
     return isinstance(t, torch.Tensor) and any(type(n) is int and n == 0 for n in t.shape)
 
 
 @functools.cache
-def _shrunk(func: Any, probe: int) -> tuple[int, dict[int, int]]:
+def _shrunk(func: Overload, probe: int) -> tuple[int, dict[int, int]]:
     """The size of each dimension in a probe, 0 for none, and the positions of arguments that are sizes, with their value there."""
     if func.namespace != "aten":
         return 0, {}
@@ -138,10 +155,10 @@ def _shrunk(func: Any, probe: int) -> tuple[int, dict[int, int]]:
 
 
 @functools.cache
-def is_elementwise(func: Any) -> bool:
+def is_elementwise(func: Overload) -> bool:
     """Does torch tag the operator as elementwise? The tag may be on one overload only."""
     name = func._schema.name.removeprefix("aten::")
-    packet: Any = getattr(torch.ops.aten, name.removesuffix("_") or name, func.overloadpacket)
+    packet: Value = getattr(torch.ops.aten, name.removesuffix("_") or name, func.overloadpacket)
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
 
 
@@ -153,13 +170,13 @@ def _is_size(argument: Any) -> bool:
     return bool(kind.kind() == "SymIntType" or (named and kind.kind() == "IntType"))
 
 
-def _filled(value: Any, n: int) -> Any:
+def _filled(value: Value, n: int) -> Value:
     if isinstance(value, list | tuple):
         return [n] * len(value)
     return None if value is None else n
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: Value) -> Value:
     """What an answer depends on."""
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_quantized:
@@ -171,10 +188,10 @@ def _kind(value: Any) -> Any:
 
 
 _KNOWN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-_NOT_ASKED: Any = object()
+_NOT_ASKED: Value = object()
 
 
-def _probe(value: Any, size: int) -> Any:
+def _probe(value: Value, size: int) -> Value:
     """A small tensor, or a number that is known."""
     if isinstance(value, torch.Tensor):
         device = "cpu" if value.device.type == "cpu" else "meta"

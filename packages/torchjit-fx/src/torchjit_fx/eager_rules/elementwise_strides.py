@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for
 
+from torchjit_fx.eager_rules.rule import Size, Value
+
 __all__ = ["Undecided", "decided", "dense_strides", "elementwise_strides", "is_plain"]
 
 Sizes = Sequence[Any]
@@ -22,7 +24,7 @@ class Undecided(Exception):
     """It depends on sizes that only the run knows."""
 
 
-def elementwise_strides(operands: Sequence[torch.Tensor | None], shape: Sizes) -> tuple[Any, ...]:
+def elementwise_strides(operands: Sequence[torch.Tensor | None], shape: Sizes) -> Sizes:
     """The strides of a result.
 
     Args:
@@ -40,7 +42,7 @@ def elementwise_strides(operands: Sequence[torch.Tensor | None], shape: Sizes) -
     return _dense_in(_order([_broadcast(t, shape) for t in tensors], shape), shape)
 
 
-def dense_strides(t: torch.Tensor) -> tuple[Any, ...]:
+def dense_strides(t: torch.Tensor) -> Sizes:
     """Those of `empty_like(t)`: its own, or without gaps in its order of dimensions.
 
     Raises:
@@ -57,7 +59,7 @@ def is_plain(t: torch.Tensor) -> bool:
     sizes = t.shape
     if not t._has_symbolic_sizes_strides and 1 not in sizes:
         return True
-    expected: Any = 1
+    expected: Value = 1
     for size, stride in zip(reversed(sizes), reversed(t.stride()), strict=True):
         if not _same(stride, expected):
             return False
@@ -66,7 +68,7 @@ def is_plain(t: torch.Tensor) -> bool:
     return True
 
 
-def _of_all_alike(tensors: Sequence[torch.Tensor], shape: Sizes) -> tuple[Any, ...] | None:
+def _of_all_alike(tensors: Sequence[torch.Tensor], shape: Sizes) -> Sizes | None:
     """Of operands of one shape that lie in the same way."""
     if all(t.is_contiguous() for t in tensors):
         return make_contiguous_strides_for(tuple(shape))
@@ -78,7 +80,7 @@ def _of_all_alike(tensors: Sequence[torch.Tensor], shape: Sizes) -> tuple[Any, .
     return last
 
 
-def _broadcast(t: torch.Tensor, shape: Sizes) -> list[Any]:
+def _broadcast(t: torch.Tensor, shape: Sizes) -> list[Size]:
     missing = len(shape) - t.dim()
     own = zip(t.shape, t.stride(), shape[missing:], strict=True)
     return [*[0] * missing, *(0 if not _same(size, n) else stride for size, stride, n in own)]
@@ -111,11 +113,11 @@ def _compare(a: int, b: int, strides: Sequence[Sizes], shape: Sizes) -> int:
     return 0
 
 
-def _dense_in(order: Sequence[int], shape: Sizes) -> tuple[Any, ...]:
+def _dense_in(order: Sequence[int], shape: Sizes) -> Sizes:
     if all(dim == len(shape) - 1 - k for k, dim in enumerate(order)):
         return make_contiguous_strides_for(tuple(shape))
-    strides: list[Any] = [1] * len(shape)
-    step: Any = 1
+    strides: list[Size] = [1] * len(shape)
+    step: Value = 1
     for dim in order:
         strides[dim] = step
         step = step * shape[dim]
@@ -124,7 +126,7 @@ def _dense_in(order: Sequence[int], shape: Sizes) -> tuple[Any, ...]:
 
 def _is_dense(t: torch.Tensor) -> bool:
     """Without gaps, and no element twice."""
-    expected: Any = 1
+    expected: Value = 1
     left = [(size, stride) for size, stride in zip(t.shape, t.stride(), strict=True) if not _less(size, 2)]
     while left:
         at = next((k for k, (_, stride) in enumerate(left) if _same(stride, expected)), None)
@@ -138,22 +140,22 @@ def _differ(some: Sizes, others: Sizes) -> bool:
     return len(some) != len(others) or not all(map(_same, some, others))
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Size, b: Size) -> bool:
     return a is b or decided(a == b)
 
 
-def _less(a: Any, b: Any) -> bool:
+def _less(a: Size, b: Size) -> bool:
     return a is not b and decided(a < b)
 
 
-def decided(condition: Any) -> bool:
+def decided(condition: Value) -> bool:
     """The truth of a condition, with a guard if it is about sizes that vary.
 
     Raises:
         Undecided: it depends on sizes that only the run knows.
     """
     if isinstance(condition, torch.SymBool):
-        node: Any = condition.node
+        node: Value = condition.node
         known = node.maybe_as_bool()
         if known is None and not node.has_hint():
             raise Undecided

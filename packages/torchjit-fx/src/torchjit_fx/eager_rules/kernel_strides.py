@@ -8,7 +8,7 @@ Source: aten/src/ATen/native (torch 2.15), the function named at each rule.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,18 @@ from torch._prims_common import make_channels_last_strides_for, make_contiguous_
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torchjit_fx.eager_rules.elementwise_strides import Undecided, dense_strides, elementwise_strides, is_plain
-from torchjit_fx.eager_rules.rule import OperatorCall, OperatorRule, Strides, StridesRule
+from torchjit_fx.eager_rules.rule import (
+    NamedValues,
+    OperatorCall,
+    OperatorRule,
+    Overload,
+    Size,
+    Sizes,
+    Strides,
+    StridesRule,
+    Value,
+    Values,
+)
 
 __all__ = [
     "as_kernels_do", "contiguous", "in_memory_format", "ldexp", "like", "resizable", "roll", "rrelu_backward", "strides_of_resized", "strides_rule",
@@ -24,8 +35,8 @@ __all__ = [
 
 
 def as_kernels_do(
-    rule: StridesRule, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any, make: Callable[..., torch.Tensor]
-) -> Any:
+    rule: StridesRule, args: Values, kwargs: NamedValues, results: Value, make: Callable[..., torch.Tensor]
+) -> Value:
     """The results of a call as the kernel lays them out.
 
     Args:
@@ -35,7 +46,7 @@ def as_kernels_do(
         make: a fake tensor from sizes, strides, dtype and device.
     """
     single = isinstance(results, torch.Tensor)
-    made: list[Any] = [results] if single else list(results)
+    made: list[Size] = [results] if single else list(results)
     try:
         wanted = rule(made, args, kwargs)
     except Undecided:
@@ -55,7 +66,7 @@ def as_kernels_do(
 
 
 @functools.cache
-def strides_rule(func: Any, rule: OperatorRule) -> StridesRule | None:
+def strides_rule(func: Overload, rule: OperatorRule) -> StridesRule | None:
     """How the results of an ATen overload lie; None if fakes are right."""
     makes_results = not (func._schema.name.endswith("_") or any(a.is_out for a in func._schema.arguments))
     if rule.strides is not None and makes_results:
@@ -69,7 +80,7 @@ def resizable(call: OperatorCall) -> torch.Tensor | None:
     return out if type(out) is FakeTensor and _operands(call.func, call.rule, True) else None
 
 
-def strides_of_resized(call: OperatorCall, out: torch.Tensor) -> tuple[Any, ...] | None:
+def strides_of_resized(call: OperatorCall, out: torch.Tensor) -> Sizes | None:
     """The strides of an `out=` that an elementwise operation has given other sizes: those of a result of its own. None: as they are."""
     positions = _operands(call.func, call.rule, True) or ()
     operands = [call.args[i] for i in positions if i < len(call.args) and call.args[i] is not None]
@@ -82,7 +93,7 @@ def strides_of_resized(call: OperatorCall, out: torch.Tensor) -> tuple[Any, ...]
 
 # ---------------------------------------------------------------- elementwise operations
 @functools.cache
-def _operands(func: Any, rule: OperatorRule, writes: bool) -> tuple[int, ...] | None:
+def _operands(func: Overload, rule: OperatorRule, writes: bool) -> tuple[int, ...] | None:
     """The positions of the operands, in the kernel's order; None if this is no elementwise operation.
 
     Args:
@@ -108,12 +119,12 @@ def _operands(func: Any, rule: OperatorRule, writes: bool) -> tuple[int, ...] | 
     return tuple(positions)
 
 
-def _elementwise_rule(func: Any, rule: OperatorRule) -> StridesRule | None:
+def _elementwise_rule(func: Overload, rule: OperatorRule) -> StridesRule | None:
     positions = _operands(func, rule, False)
     if positions is None:
         return None
 
-    def follow(results: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+    def follow(results: list[Value], args: Values, kwargs: NamedValues) -> Strides:
         for a in args:  # the usual case: all are contiguous
             if type(a) is FakeTensor and not is_plain(a):
                 break
@@ -131,7 +142,7 @@ def _follow(operands: Sequence[torch.Tensor | None], result: torch.Tensor) -> St
     return (elementwise_strides(operands, result.shape),)
 
 
-def ldexp(results: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+def ldexp(results: list[Value], args: Values, kwargs: NamedValues) -> Strides:
     """The product with a power of a number, which is contiguous (`at::pow(const Scalar&, const Tensor&)`)."""
     x, result = args[0], results[0]
     if result.dim() < 2 or is_plain(x):
@@ -141,7 +152,7 @@ def ldexp(results: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 # ---------------------------------------------------------------- kernels of CPUs
 def _on_cpu(lay_out: Callable[..., Strides]) -> StridesRule:
-    def rule(results: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+    def rule(results: list[Value], args: Values, kwargs: NamedValues) -> Strides:
         on_cpu = all(t.device.type == "cpu" for t in results if isinstance(t, torch.Tensor))
         return lay_out(results, *args, **kwargs) if on_cpu else ()
 
@@ -149,14 +160,14 @@ def _on_cpu(lay_out: Callable[..., Strides]) -> StridesRule:
 
 
 @_on_cpu
-def contiguous(results: list[Any], *args: Any, **options: Any) -> Strides:
+def contiguous(results: list[Value], *args: Value, **options: Value) -> Strides:
     return [make_contiguous_strides_for(t.shape) if isinstance(t, torch.Tensor) else None for t in results]
 
 
 def like(position: int) -> StridesRule:
     """The first result is `empty_like` of an argument, if it has its sizes."""
 
-    def lay_out(results: list[Any], *args: Any, memory_format: Any = None, **options: Any) -> Strides:
+    def lay_out(results: list[Value], *args: Value, memory_format: Any = None, **options: Value) -> Strides:
         x = args[position]
         if memory_format not in (None, torch.preserve_format):
             return ()
@@ -168,7 +179,7 @@ def like(position: int) -> StridesRule:
 def in_memory_format(position: int) -> StridesRule:
     """The first result has the memory format of an argument, and is contiguous if that has none."""
 
-    def lay_out(results: list[Any], *args: Any, **options: Any) -> Strides:
+    def lay_out(results: list[Value], *args: Value, **options: Value) -> Strides:
         x, first = args[position], results[0]
         if not isinstance(first, torch.Tensor) or first.dim() < 2:
             return ()
@@ -180,14 +191,14 @@ def in_memory_format(position: int) -> StridesRule:
 
 
 @_on_cpu
-def rrelu_backward(results: list[Any], *args: Any, **options: Any) -> Strides:
+def rrelu_backward(results: list[Value], *args: Value, **options: Value) -> Strides:
     """`rrelu_with_noise_backward`: a product with the noise, or the gradient of a leaky relu."""
     gradient, x, noise, lower, upper, training = args[:6]
     return _follow([noise if training and upper - lower > 1e-6 else x, gradient], results[0])
 
 
 @_on_cpu
-def roll(results: list[Any], x: Any, shifts: Any, dims: Sequence[int] = (), **options: Any) -> Strides:
+def roll(results: list[Value], x: Any, shifts: Any, dims: Sequence[int] = (), **options: Value) -> Strides:
     """TensorTransformations.cpp: for each dimension the concatenation of two parts, which has their memory format if both have one."""
     sizes, strides = tuple(x.shape), tuple(x.stride())
     amounts = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]

@@ -7,19 +7,19 @@ writes what it computes to memory of its own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from torchjit_fx.eager_rules.dtype_probe import is_elementwise
 from torchjit_fx.eager_rules.known_sizes import holds, seen, unequal
-from torchjit_fx.eager_rules.rule import OperatorCall, Overlap
+from torchjit_fx.eager_rules.rule import OperatorCall, Overlap, Overload, Sizes, Value
 
 __all__ = ["overlaps_itself", "refuse_memory"]
 
 
-def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+def overlaps_itself(sizes: Sizes, strides: Sizes) -> bool:
     """May two elements of such a tensor be one in memory? What a write leaves there depends on the order that it is made in.
 
     Args:
@@ -31,8 +31,8 @@ def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
     if 0 in seen_sizes:
         return not holds(sizes[seen_sizes.index(0)] == 0)
     # If each step is found to be beyond what the ones before reach, the order needs no guard.
-    order: Any = sorted(range(len(sizes)), key=lambda d: (seen_strides[d], seen_sizes[d]))
-    last: Any = 0
+    order: Value = sorted(range(len(sizes)), key=lambda d: (seen_strides[d], seen_sizes[d]))
+    last: Value = 0
     for d in order:
         if seen_sizes[d] == 1 and holds(sizes[d] == 1):
             continue
@@ -62,7 +62,7 @@ def refuse_memory(call: OperatorCall) -> None:
 
 
 @functools.cache
-def _checks_memory(func: Any, overlap: Overlap | None) -> tuple[frozenset[str], bool]:
+def _checks_memory(func: Overload, overlap: Overlap | None) -> tuple[frozenset[str], bool]:
     """The written arguments, if the kernel looks at their memory, and whether it refuses the same tensor as well."""
     schema = func._schema
     written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
@@ -78,7 +78,7 @@ def _checks_memory(func: Any, overlap: Overlap | None) -> tuple[frozenset[str], 
     return out, True
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: Value) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
@@ -108,7 +108,7 @@ def _is_dense(t: torch.Tensor) -> bool:
     """Are its elements, of which there are some, all that is between the first and the last?"""
     if any(holds(n == 0) for n in t.shape):
         return False
-    expected: Any = 1
+    expected: Value = 1
     for stride, size in sorted((stride, size) for size, stride in zip(t.shape, t.stride(), strict=True) if size != 1):
         if unequal(stride, expected):
             return False
@@ -117,5 +117,5 @@ def _is_dense(t: torch.Tensor) -> bool:
 
 
 def _extent(t: torch.Tensor) -> tuple[Any, Any]:
-    begin: Any = t.storage_offset() * t.itemsize
+    begin: Value = t.storage_offset() * t.itemsize
     return begin, begin + t.numel() * t.itemsize

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchjit_fx.eager_rules.rule import OperatorCall
+from torchjit_fx.eager_rules.rule import OperatorCall, Overload, Value
 
 __all__ = ["refuse_numbers"]
 
@@ -20,7 +20,7 @@ _Number = torch.SymInt | torch.SymFloat
 
 
 @functools.cache
-def _places(func: Any, names: frozenset[str]) -> tuple[tuple[int, str], ...]:
+def _places(func: Overload, names: frozenset[str]) -> tuple[tuple[int, str], ...]:
     """Where the schema has such numbers."""
     if func.namespace != "aten":
         return ()
@@ -38,7 +38,7 @@ def _varying(call: OperatorCall) -> list[_Number]:
     return [value for value in given if isinstance(value, torch.SymInt | torch.SymFloat)]
 
 
-def refuse_numbers(call: OperatorCall, result: Any) -> None:
+def refuse_numbers(call: OperatorCall, result: Value) -> None:
     """Raise if a number that varies is not known to fit the dtype of the result. If it does at capture, a guard says so.
 
     Raises:
@@ -77,9 +77,9 @@ def _limits(is_float: bool, dtype: torch.dtype) -> tuple[Any, Any] | None:
     return (held.min, held.max) if is_float else (int(held.min), int(held.max))
 
 
-def _is_known(condition: Any, wanted: bool) -> bool:
+def _is_known(condition: Value, wanted: bool) -> bool:
     """Does it have this truth at capture, with a guard, or for all values that only the run knows?"""
     if not isinstance(condition, torch.SymBool):
         return bool(condition) is wanted
-    node: Any = condition.node
+    node: Value = condition.node
     return bool(condition) is wanted if node.has_hint() else node.statically_known_true() is wanted

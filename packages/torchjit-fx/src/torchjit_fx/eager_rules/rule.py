@@ -10,13 +10,35 @@ import attrs
 import torch
 from torch._ops import OpOverload
 
-__all__ = ["Inside", "OperatorCall", "OperatorRule", "Overlap", "ShapeCheck", "Strides", "StridesRule"]
+__all__ = [
+    "Inside",
+    "NamedValues",
+    "OperatorCall",
+    "OperatorRule",
+    "Overlap",
+    "Overload",
+    "ShapeCheck",
+    "Size",
+    "Sizes",
+    "Strides",
+    "StridesRule",
+    "Value",
+    "Values",
+]
 
+Value: TypeAlias = Any
+"""What an operator is given or gives: a fake tensor, a size or number, a plain value, or containers of these."""
+Values: TypeAlias = "Sequence[Value]"
+NamedValues: TypeAlias = "Mapping[str, Value]"
+Size: TypeAlias = Any
+"""An int, or a torch.SymInt."""
+Sizes: TypeAlias = "Sequence[Size]"
+Overload: TypeAlias = "OpOverload[..., Any]"
 ShapeCheck: TypeAlias = "Callable[..., str | None]"
 """From the call's arguments to why eager refuses their shapes."""
-Strides: TypeAlias = "Sequence[tuple[Any, ...] | None]"
+Strides: TypeAlias = "Sequence[Sizes | None]"
 """Of the first results; None: as the fakes say."""
-StridesRule: TypeAlias = "Callable[[list[Any], Sequence[Any], Mapping[str, Any]], Strides]"
+StridesRule: TypeAlias = "Callable[[list[Value], Values, NamedValues], Strides]"
 """From the results and the call's arguments."""
 
 
@@ -77,7 +99,7 @@ class OperatorRule:
     strides: StridesRule | None = None
     is_view: bool = False
     trains: tuple[int, ...] = ()
-    prepare: Callable[[Sequence[Any], Mapping[str, Any]], tuple[Sequence[Any], Mapping[str, Any]]] | None = None
+    prepare: Callable[[Values, NamedValues], tuple[Values, NamedValues]] | None = None
     any_kernel: bool = False
 
     def refined(self, other: OperatorRule) -> OperatorRule:
@@ -100,9 +122,9 @@ class OperatorCall:
 
     def __init__(
         self,
-        func: OpOverload[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        func: Overload,
+        args: Values,
+        kwargs: NamedValues,
         rule: OperatorRule,
         *,
         beyond: bool = False,
@@ -116,6 +138,6 @@ class OperatorCall:
         self.autocast = autocast
         self.kernel_dtype: torch.dtype | None = None
 
-    def argument(self, position: int, name: str) -> Any:
+    def argument(self, position: int, name: str) -> Value:
         """What is given for an argument, None for nothing."""
         return self.args[position] if position < len(self.args) else self.kwargs.get(name)

@@ -9,7 +9,7 @@ import torch
 
 from torchjit_fx.assertions import IN_RANGE, WITHIN
 from torchjit_fx.flatten import dimensions
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 
 __all__ = [
     "AssertRule", "RuntimeAssert", "along", "binary", "classes", "drawn", "drawn_into", "embedding", "flat", "items", "margins", "one_hot", "puts",
@@ -21,14 +21,14 @@ AssertRule: TypeAlias = "Callable[[tuple[Any, ...], dict[str, Any]], list[Runtim
 """From raw arguments to what to test before the call; None if that is not known."""
 
 
-def _given(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str, default: Any = None) -> Any:
+def _given(args: RawArgs, kwargs: RawKwargs, position: int, name: str, default: Raw = None) -> Raw:
     return args[position] if len(args) > position else kwargs.get(name, default)
 
 
 # -------------------------------------------------------------------------------------------------- indices
 
 
-def _range(index: Any, base: Any, dim: Any, *, negative: bool = False, ignored: Any = None) -> RuntimeAssert | None:
+def _range(index: Raw, base: Raw, dim: Raw, *, negative: bool = False, ignored: Raw = None) -> RuntimeAssert | None:
     """The indices go to this dimension of a tensor, or to all its elements; may they be negative, and what else may they be?"""
     if not (isinstance(index, TensorLeaf) and isinstance(base, TensorLeaf)):
         return None
@@ -47,7 +47,7 @@ def _one(test: RuntimeAssert | None) -> list[RuntimeAssert] | None:
     return None if test is None else [test]
 
 
-def _of_items(base: Any, index: tuple[Any, ...]) -> list[RuntimeAssert] | None:
+def _of_items(base: Raw, index: RawArgs) -> list[RuntimeAssert] | None:
     """Of `base[index]`."""
     if not isinstance(base, TensorLeaf):
         return None
@@ -66,12 +66,12 @@ def _of_items(base: Any, index: tuple[Any, ...]) -> list[RuntimeAssert] | None:
     return tests
 
 
-def items(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def items(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     """Of `x[index]`, and `x[index] = y`."""
     return None if kwargs else _of_items(args[0], args[1] if isinstance(args[1], tuple) else (args[1],))
 
 
-def puts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def puts(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     indices = _given(args, kwargs, 1, "indices")
     return _of_items(_given(args, kwargs, 0, "input"), tuple(indices)) if isinstance(indices, tuple | list) else None
 
@@ -79,36 +79,36 @@ def puts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] |
 def along(*, negative: bool) -> AssertRule:
     """Of `f(x, dim, index, ...)`."""
 
-    def tests(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+    def tests(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
         base, dim, index = (_given(args, kwargs, k, name) for k, name in enumerate(("input", "dim", "index")))
         return None if dim is None else _one(_range(index, base, dim, negative=negative))
 
     return tests
 
 
-def flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def flat(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     """Of `f(x, index, ...)`, where indices go to all elements."""
     return _one(_range(_given(args, kwargs, 1, "index"), _given(args, kwargs, 0, "input"), None, negative=True))
 
 
-def embedding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def embedding(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     if _given(args, kwargs, 3, "max_norm") is not None:
         return None  # it writes
     return _one(_range(_given(args, kwargs, 0, "input"), _given(args, kwargs, 1, "weight"), 0))
 
 
-def classes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def classes(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     scores, target = _given(args, kwargs, 0, "input"), _given(args, kwargs, 1, "target")
     ignored = _given(args, kwargs, 4, "ignore_index", -100)
     rank = len(scores.record.sizes) if isinstance(scores, TensorLeaf) else 0
     return _one(_range(target, scores, min(rank - 1, 1), ignored=ignored))
 
 
-def margins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def margins(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     return _one(_range(_given(args, kwargs, 1, "target"), _given(args, kwargs, 0, "input"), -1))
 
 
-def one_hot(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def one_hot(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     index, count = _given(args, kwargs, 0, "tensor", kwargs.get("input")), _given(args, kwargs, 1, "num_classes", -1)
     if not isinstance(index, TensorLeaf) or not (type(count) is SymLeaf or (type(count) is int and count >= 0)):
         return None  # the number of classes is that of the largest index
@@ -118,24 +118,24 @@ def one_hot(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert
 # -------------------------------------------------------------------------------------------------- other values
 
 
-def _within(*tensors: Any) -> list[RuntimeAssert] | None:
+def _within(*tensors: Raw) -> list[RuntimeAssert] | None:
     """Values from 0 to 1."""
     if not all(isinstance(t, TensorLeaf) and t.record.dtype.is_floating_point for t in tensors):
         return None
     return [(WITHIN, t, 0.0, 1.0) for t in tensors]
 
 
-def drawn(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def drawn(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     """Of `bernoulli(probabilities)` and `bernoulli(like, p)`."""
     p = _given(args, kwargs, 1, "p")
     return _within(_given(args, kwargs, 0, "input")) if p is None else []
 
 
-def drawn_into(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def drawn_into(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     """Of `x.bernoulli_(p)`."""
     p = _given(args, kwargs, 1, "p")
     return _within(p) if isinstance(p, TensorLeaf) else []
 
 
-def binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RuntimeAssert] | None:
+def binary(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     return _within(_given(args, kwargs, 0, "input"), _given(args, kwargs, 1, "target"))

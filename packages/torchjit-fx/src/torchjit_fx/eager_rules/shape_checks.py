@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from torchjit_fx.eager_rules.known_sizes import differ, holds, seen, unequal
-from torchjit_fx.eager_rules.rule import OperatorCall, ShapeCheck
+from torchjit_fx.eager_rules.rule import OperatorCall, ShapeCheck, Size, Sizes, Value, Values
 
 __all__ = [
     "arange", "as_strided", "index_add", "index_put", "index_reduce", "index_select", "masked_scatter", "pow_of_bools", "put", "refuse_shapes",
@@ -34,23 +34,25 @@ def refuse_shapes(call: OperatorCall) -> None:
         raise RuntimeError(why)
 
 
-def _misfit(n: Any, wanted: Any, *ones: Any) -> bool:
+def _misfit(n: Size | None, wanted: Size | None, *ones: Value) -> bool:
     """Is a size known to be not the wanted one, and none of `ones` to be 1? One condition, so that the guard says no more."""
     if n is None or wanted is None:
         return False
-    condition: Any = n != wanted
+    condition: Value = n != wanted
     for other in ones:
         condition = _both(condition, other != 1)
     return holds(condition)
 
 
-def _both(a: Any, b: Any) -> Any:
+def _both(a: Value, b: Value) -> Value:
     if isinstance(a, torch.SymBool):
         return a & b
     return b if a else False
 
 
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> str | None:
+def index_put(
+    x: torch.Tensor, indices: Values, values: torch.Tensor, accumulate: bool = False, unsafe: bool = False
+) -> str | None:
     place = 0
     for index in indices:
         is_mask = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
@@ -66,9 +68,9 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsaf
     return None
 
 
-def _indexed(x: Any, indices: Any) -> list[Any] | None:
+def _indexed(x: torch.Tensor, indices: Values) -> list[Size | None] | None:
     """The shape of `x[indices]`, None for each size that only the run knows; None as a whole if the indices do not fit each other."""
-    shapes: list[Any] = []  # of the index of each dimension of x
+    shapes: list[Value] = []  # of the index of each dimension of x
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
             shapes += [(None,)] * index.dim()
@@ -76,7 +78,7 @@ def _indexed(x: Any, indices: Any) -> list[Any] | None:
             shapes.append(tuple(index.shape) if isinstance(index, torch.Tensor) else None)
     shapes += [None] * (x.dim() - len(shapes))  # too many are refused by the metadata function
     shapes = shapes[: x.dim()]
-    chosen: list[Any] = []
+    chosen: list[Value] = []
     for shape in shapes:
         if shape is not None:
             chosen = [*[1] * (len(shape) - len(chosen)), *chosen]
@@ -92,7 +94,7 @@ def _indexed(x: Any, indices: Any) -> list[Any] | None:
     return [*kept[:first], *chosen, *kept[first:]]
 
 
-def _broadcast(a: Any, b: Any) -> Any:
+def _broadcast(a: Size | None, b: Size | None) -> Value:
     """The size of two that fit each other."""
     if type(a) is int and type(b) is int:
         return max(a, b) if 0 not in (a, b) else 0
@@ -102,7 +104,9 @@ def _broadcast(a: Any, b: Any) -> Any:
     return None if a is None or b is None or unequal(a, b) else a
 
 
-def index_add(x: Any, dim: int, index: Any, source: Any, *args: Any, **kwargs: Any) -> str | None:
+def index_add(
+    x: torch.Tensor, dim: int, index: Value, source: torch.Tensor, *args: Value, **kwargs: Value
+) -> str | None:
     if not x.dim() or not source.dim() or not -x.dim() <= dim < x.dim():
         return None
     ours, theirs = list(x.shape), list(source.shape)
@@ -112,23 +116,25 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *args: Any, **kwargs: A
     return f"a source of shape {theirs} for {list(x.shape)}" if differ(ours, theirs) else None
 
 
-def index_reduce(x: Any, dim: int, index: Any, source: Any, *args: Any, **kwargs: Any) -> str | None:
+def index_reduce(
+    x: torch.Tensor, dim: int, index: Value, source: torch.Tensor, *args: Value, **kwargs: Value
+) -> str | None:
     if source.dim() and -source.dim() <= dim < source.dim() and unequal(index.numel(), source.shape[dim]):
         return f"{index.numel()} indices for a source of shape {list(source.shape)}"
     return index_add(x, dim, index, source)
 
 
-def index_select(x: Any, dim: int, index: Any, **kwargs: Any) -> str | None:
+def index_select(x: torch.Tensor, dim: int, index: Value, **kwargs: Value) -> str | None:
     if index.dim() > 1 or (not x.dim() and unequal(index.numel(), 1)):
         return f"index_select(): an index of shape {list(index.shape)} for {list(x.shape)}"
     return None
 
 
-def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> str | None:
+def put(x: torch.Tensor, index: Value, source: torch.Tensor, accumulate: bool = False) -> str | None:
     return "put_(): as many sources as indices" if unequal(index.numel(), source.numel()) else None
 
 
-def searchsorted(sorted_sequence: Any, value: Any, *args: Any, **kwargs: Any) -> str | None:
+def searchsorted(sorted_sequence: torch.Tensor, value: Value, *args: Value, **kwargs: Value) -> str | None:
     number = not isinstance(value, torch.Tensor) or not value.dim()
     return (
         "searchsorted() of a number wants boundaries of one dimension"
@@ -137,7 +143,7 @@ def searchsorted(sorted_sequence: Any, value: Any, *args: Any, **kwargs: Any) ->
     )
 
 
-def masked_scatter(x: Any, mask: Any, source: Any) -> str | None:
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> str | None:
     short = len(mask.shape) <= len(x.shape)
     sizes = zip(mask.shape[::-1], x.shape[::-1], strict=False)
     fits = short and not any(_misfit(n, k, n) for n, k in sizes)
@@ -147,14 +153,14 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> str | None:
 def scattered(view: Callable[..., Any]) -> ShapeCheck:
     """Of an operation that replaces a view."""
 
-    def rule(x: Any, src: Any, *args: Any, **kwargs: Any) -> str | None:
+    def rule(x: torch.Tensor, src: torch.Tensor, *args: Value, **kwargs: Value) -> str | None:
         chosen = tuple(view(x, *args, **kwargs).shape)  # raises what the view raises
         return f"a source of shape {list(src.shape)} for {list(chosen)}" if differ(src.shape, chosen) else None
 
     return rule
 
 
-def select(x: Any, dim: int, index: Any) -> str | None:
+def select(x: torch.Tensor, dim: int, index: Value) -> str | None:
     """The metadata functions of older versions (2.11) take any index, and give what reads beyond the memory."""
     if not -x.dim() <= dim < x.dim() or seen(index) is None or seen(x.shape[dim]) is None:
         return None
@@ -163,11 +169,11 @@ def select(x: Any, dim: int, index: Any) -> str | None:
     return f"select(): index {index} out of range for {list(x.shape)} at dimension {dim}" if outside else None
 
 
-def select_scatter(x: Any, src: Any, dim: int, index: Any) -> str | None:
+def select_scatter(x: torch.Tensor, src: torch.Tensor, dim: int, index: Value) -> str | None:
     return select(x, dim, index) or scattered(_aten.select)(x, src, dim, index)
 
 
-def as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> str | None:
+def as_strided(x: torch.Tensor, size: Sizes, stride: Sizes, storage_offset: Size | None = None) -> str | None:
     offset = x.storage_offset() if storage_offset is None else storage_offset
     held = x.untyped_storage().nbytes()
     if len(size) != len(stride) or None in map(seen, (*size, *stride, offset, held)):
@@ -178,16 +184,16 @@ def as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> st
     return f"sizes {list(size)} and strides {list(stride)} need {needed} bytes" if holds(needed > held) else None
 
 
-def arange(*args: Any, dtype: Any = None, **kwargs: Any) -> str | None:
+def arange(*args: Value, dtype: torch.dtype | None = None, **kwargs: Value) -> str | None:
     return "arange not implemented for 'Bool'" if dtype is torch.bool else None
 
 
-def pow_of_bools(x: Any, exponent: Any, **options: Any) -> str | None:
+def pow_of_bools(x: torch.Tensor, exponent: Value, **options: Value) -> str | None:
     """Not an error: metadata functions have int64 where the kernel gives bool."""
     both = isinstance(x, torch.Tensor) and x.dtype is torch.bool and type(exponent) is bool
     return "the metadata of a truth value to the power of one is wrong" if both else None
 
 
-def upsample(x: Any, output_size: Any, *args: Any, **kwargs: Any) -> str | None:
+def upsample(x: torch.Tensor, output_size: Sizes | None, *args: Value, **kwargs: Value) -> str | None:
     empty = output_size is not None and any(seen(n) is not None and holds(n <= 0) for n in output_size)
-    return f"an image of {list(output_size)}" if empty else None
+    return f"an image of {list(output_size or ())}" if empty else None

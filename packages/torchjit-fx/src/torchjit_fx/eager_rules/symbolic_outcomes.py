@@ -13,7 +13,7 @@ import attrs
 
 from torchjit_core.expr import Expr, as_expr, constant
 from torchjit_fx.flatten import Arguments
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.outcomes import Made, Outcome
 from torchjit_fx.records import RecordTable, TensorRecord
@@ -118,7 +118,7 @@ def reshape(call: SymbolicCall) -> Outcome | None:
     return None if inferred is None else call.makes(leaf.record, inferred, 0)
 
 
-def _size(n: Any) -> Expr | None:
+def _size(n: Raw) -> Expr | None:
     if type(n) is int:
         return constant(n)
     return n.expr if type(n) is SymLeaf and isinstance(n.expr, Expr) else None

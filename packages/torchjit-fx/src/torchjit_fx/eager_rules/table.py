@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 
 from torchjit_fx.eager_rules import kernel_strides as strides
 from torchjit_fx.eager_rules import shape_checks as shapes
-from torchjit_fx.eager_rules.rule import Inside, OperatorRule, Overlap
+from torchjit_fx.eager_rules.rule import Inside, NamedValues, OperatorRule, Overlap, Values
 
 __all__ = ["RULES", "rule_of"]
 
@@ -26,7 +26,7 @@ def _alike(rule: OperatorRule, names: str) -> dict[str, OperatorRule]:
     return dict.fromkeys(names.split(), rule)
 
 
-def _positive_dims(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _positive_dims(args: Values, kwargs: NamedValues) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """The arguments (x, ord, dim, keepdim) with dimensions counted from the front.
 
     For torch 2.11: over a dimension of size 1 that is counted from the back, it traces a result with that dimension.

@@ -7,7 +7,6 @@ itself a view, and the program has called `requires_grad_` on that view (or comp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -16,11 +15,12 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
 from torchjit_fx.outcomes import Made, Nested, Template
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["check_views"]
 
 
-def check_views(template: Template, leaves: Sequence[TensorLeaf], capture: Any) -> None:
+def check_views(template: Template, leaves: Sequence[TensorLeaf], capture: CaptureContext) -> None:
     """Guard that a call's views of inputs require grad as their record says.
 
     Args:
@@ -38,7 +38,7 @@ def check_views(template: Template, leaves: Sequence[TensorLeaf], capture: Any) 
             _check(leaf, capture)
 
 
-def _check(leaf: InputLeaf, capture: Any) -> None:
+def _check(leaf: InputLeaf, capture: CaptureContext) -> None:
     if leaf.cls is torch.nn.Parameter or leaf.new or leaf.entry is not leaf.found:
         return  # no views
     path, location, base = leaf.path.attr("_base"), capture.location(), leaf.real._base

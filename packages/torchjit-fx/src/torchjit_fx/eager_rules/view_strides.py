@@ -7,18 +7,16 @@ Source: aten/src/ATen/TensorUtils.cpp (`computeStride_impl`), torch 2.15.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch._prims_common import infer_size
 
 from torchjit_fx.eager_rules.elementwise_strides import Undecided, decided, is_plain
+from torchjit_fx.eager_rules.rule import Size, Sizes
 
 __all__ = ["layout_of_view", "view_strides"]
 
 
-def layout_of_view(x: torch.Tensor, shape: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+def layout_of_view(x: torch.Tensor, shape: Sizes) -> tuple[Sizes, Sizes] | None:
     """Sizes and strides of `x.view(shape)`; None where torch's metadata functions are right, or it depends on sizes that only the run knows.
 
     Raises:
@@ -38,7 +36,7 @@ def layout_of_view(x: torch.Tensor, shape: Sequence[Any]) -> tuple[tuple[Any, ..
     return sizes, strides
 
 
-def view_strides(sizes: Sequence[Any], strides: Sequence[Any], wanted: Sequence[Any]) -> tuple[Any, ...] | None:
+def view_strides(sizes: Sizes, strides: Sizes, wanted: Sizes) -> Sizes | None:
     """The strides of a view of `wanted` sizes, which have as many elements; None if there is no such view.
 
     Raises:
@@ -48,7 +46,7 @@ def view_strides(sizes: Sequence[Any], strides: Sequence[Any], wanted: Sequence[
         return (1,) * len(wanted)
     if any(decided(n == 0) for n in sizes):
         return _of_nothing(sizes, strides, wanted)
-    made: list[Any] = [1] * len(wanted)
+    made: list[Size] = [1] * len(wanted)
     left = len(wanted)
     # Of the piece of dimensions that lie as one: its innermost stride, its elements, those placed.
     base, there, here = strides[-1], 1, 1
@@ -67,10 +65,10 @@ def view_strides(sizes: Sequence[Any], strides: Sequence[Any], wanted: Sequence[
     return None if left else tuple(made)
 
 
-def _of_nothing(sizes: Sequence[Any], strides: Sequence[Any], wanted: Sequence[Any]) -> tuple[Any, ...]:
+def _of_nothing(sizes: Sizes, strides: Sizes, wanted: Sizes) -> Sizes:
     if len(sizes) == len(wanted) and all(decided(a == b) for a, b in zip(sizes, wanted, strict=True)):
         return tuple(strides)
-    made: list[Any] = [1] * len(wanted)
+    made: list[Size] = [1] * len(wanted)
     for dim in reversed(range(len(wanted) - 1)):
         inner = wanted[dim + 1]
         made[dim] = made[dim + 1] * (1 if decided(inner < 1) else inner)

@@ -20,8 +20,9 @@ from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import InputLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.numpy.facts import FOLDED, IN_PLACE, NUMPY_SCALARS, PLAIN_ATOMS, WRITING, numpy_module
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["ArrayLeaf", "Arrays", "holds_array", "is_captured", "name_of", "with_arrays"]
 
@@ -44,7 +45,7 @@ class Memory:
 
     __slots__ = ("leaf", "root")
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Raw) -> None:
         self.root = root
         self.leaf: TensorLeaf | None = None
 
@@ -65,7 +66,7 @@ class ArrayLeaf:
 
     def __init__(
         self,
-        real: Any,
+        real: Raw,
         memory: Memory | None,
         leaf: TensorLeaf | None = None,
         scalar: bool = False,
@@ -104,7 +105,7 @@ class Arrays:
 
     # ---- arrays of constants
 
-    def fold(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+    def fold(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Let NumPy compute with constants; NotImplemented where there are others among the arguments.
 
         Raises:
@@ -134,7 +135,7 @@ class Arrays:
                 root[...] = before
             raise GraphBreak(breaks.NUMPY, f"{name}: {error}", capture.location()) from error
 
-    def _wrap(self, result: Any) -> Any:
+    def _wrap(self, result: Raw) -> Raw:
         if type(result) is _np.ndarray:
             return self.array(result)
         if type(result) in (tuple, list) or (isinstance(result, tuple) and hasattr(result, "_fields")):
@@ -144,7 +145,7 @@ class Arrays:
             return result
         raise TypeError(f"a {type(result).__name__}")
 
-    def array(self, real: Any) -> ArrayLeaf:
+    def array(self, real: Raw) -> ArrayLeaf:
         """The leaf of an array that NumPy has made or given back."""
         found = self._known.get(id(real))
         if found is not None:
@@ -166,7 +167,7 @@ class Arrays:
         self.used = True
         return ArrayLeaf(None, None, leaf, scalar)
 
-    def tensor(self, array: ArrayLeaf, capture: Any) -> TensorLeaf:
+    def tensor(self, array: ArrayLeaf, capture: CaptureContext) -> TensorLeaf:
         """The tensor on the array's memory.
 
         Raises:
@@ -178,19 +179,19 @@ class Arrays:
             raise GraphBreak(breaks.NUMPY, "an array of a tensor that requires grad", capture.location())
         return array.leaf
 
-    def input(self, real: Any, path: AccessPath, capture: Any) -> ArrayLeaf:
+    def input(self, real: Raw, path: AccessPath, capture: CaptureContext) -> ArrayLeaf:
         """An array that was there before: nothing is relied on but its type, until a call is given it."""
         capture.guard(TypeIs(path, _np.ndarray, capture.location()))
         self.used = True
         return ArrayLeaf(real, None, path=path)
 
-    def _read(self, array: ArrayLeaf, path: AccessPath, capture: Any) -> InputLeaf:
+    def _read(self, array: ArrayLeaf, path: AccessPath, capture: CaptureContext) -> InputLeaf:
         leaf: InputLeaf = self.domain.input(tensor_of_array(array.real), path.computed(tensor_of_array), capture)
         self.domain.memory.add_array(leaf, capture)
         return leaf
 
-    def _view(self, array: ArrayLeaf, capture: Any) -> TensorLeaf:
-        memory: Any = array.memory
+    def _view(self, array: ArrayLeaf, capture: CaptureContext) -> TensorLeaf:
+        memory: Raw = array.memory
         if memory.leaf is None:  # from here on, everything on this memory is in the graph
             for other in self._known.values():
                 if other.memory is memory:
@@ -201,7 +202,7 @@ class Arrays:
             return memory.leaf  # type: ignore[no-any-return]
         return self.domain.recorder.call(torch.Tensor.as_strided, (memory.leaf, *layout), {}, capture)  # type: ignore[no-any-return]
 
-    def constant(self, real: Any, capture: Any) -> InputLeaf:
+    def constant(self, real: Raw, capture: CaptureContext) -> InputLeaf:
         """A tensor with the values that an array of constants has now; nothing may write to it."""
         try:
             values = torch.from_numpy(_np.array(real, order="K", copy=True))
@@ -210,18 +211,18 @@ class Arrays:
         leaf: InputLeaf = self.domain.input(values, None, capture)
         return leaf
 
-    def snapshot(self, real: Any, capture: Any) -> TensorLeaf:
+    def snapshot(self, real: Raw, capture: CaptureContext) -> TensorLeaf:
         """A new tensor with the values that an array of constants has now."""
         return self.domain.recorder.call(torch.clone, (self.constant(real, capture),), {}, capture)  # type: ignore[no-any-return]
 
-    def of_tensor(self, leaf: TensorLeaf, capture: Any) -> ArrayLeaf:
+    def of_tensor(self, leaf: TensorLeaf, capture: CaptureContext) -> ArrayLeaf:
         """`tensor.numpy()`, of a tensor for which it works."""
         return self.made(self.domain.recorder.call(torch.Tensor.detach, (leaf,), {}, capture))
 
     # ---- the end of a region
 
     def makers(
-        self, asked: Sequence[ArrayLeaf], place: Callable[[TensorLeaf], int], capture: Any
+        self, asked: Sequence[ArrayLeaf], place: Callable[[TensorLeaf], int], capture: CaptureContext
     ) -> list[Callable[[Any, Any], Any]]:
         """For each array a function of the graph's results and a dict of one run that makes the real array.
 
@@ -235,7 +236,7 @@ class Arrays:
         ]
 
 
-def tensor_of_array(array: Any) -> torch.Tensor:
+def tensor_of_array(array: Raw) -> torch.Tensor:
     """The tensor on an array's memory, for guards and as the input of a graph.
 
     Raises:
@@ -246,7 +247,7 @@ def tensor_of_array(array: Any) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def is_captured(array: Any) -> bool:
+def is_captured(array: Raw) -> bool:
     """Can a graph take this array?"""
     if _np is None or type(array) is not _np.ndarray or array.dtype.kind not in "bifuc" or not array.dtype.isnative:
         return False
@@ -262,10 +263,10 @@ _MOST_ITEM = {"b": 1, "i": 8, "f": 8, "u": 1, "c": 16}
 """Bytes of the largest type of each kind that torch computes with."""
 
 
-def with_arrays(target: Callable[..., Any] | None, makers: list[Callable[[Any, Any], Any]]) -> Callable[..., Any]:
+def with_arrays(target: Callable[..., Any] | None, makers: list[Callable[[Any, Any], Any]]) -> Function:
     """`target`, whose results are followed by the arrays that the makers make."""
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Raw) -> Raw:
         results = () if target is None else target(*inputs)
         roots: dict[int, Any] = {}
         return [*results, *[make(results, roots) for make in makers]]
@@ -273,7 +274,7 @@ def with_arrays(target: Callable[..., Any] | None, makers: list[Callable[[Any, A
     return run
 
 
-def _layout(array: ArrayLeaf, capture: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def _layout(array: ArrayLeaf, capture: CaptureContext) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Sizes, strides and offset of a view, as torch counts them.
 
     Raises:
@@ -289,13 +290,13 @@ def _layout(array: ArrayLeaf, capture: Any) -> tuple[tuple[int, ...], tuple[int,
     return real.shape, tuple(n // size for n in real.strides), offset // size
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: Function) -> str:
     """How reports call it."""
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", repr(fn)))
 
 
 def _of_result(place: int, scalar: bool) -> Callable[[Any, Any], Any]:
-    def make(results: Any, roots: dict[int, Any]) -> Any:
+    def make(results: Raw, roots: dict[int, Any]) -> Raw:
         array = results[place].detach().numpy()
         return array[()] if scalar else array
 
@@ -303,11 +304,11 @@ def _of_result(place: int, scalar: bool) -> Callable[[Any, Any], Any]:
 
 
 def _constants(array: ArrayLeaf) -> Callable[[Any, Any], Any]:
-    memory: Any = array.memory
+    memory: Raw = array.memory
     root, real = memory.root, array.real
     offset = real.__array_interface__["data"][0] - root.__array_interface__["data"][0]
 
-    def make(results: Any, roots: dict[int, Any]) -> Any:
+    def make(results: Raw, roots: dict[int, Any]) -> Raw:
         fresh = roots.get(id(root))
         if fresh is None:
             fresh = roots[id(root)] = _np.array(root, order="K", copy=True)
@@ -325,7 +326,7 @@ class _NotConstant(Exception):
     """An argument that NumPy cannot compute with at capture."""
 
 
-def _real(arg: Any) -> Any:
+def _real(arg: Raw) -> Raw:
     """The argument for NumPy.
 
     Raises:
@@ -346,7 +347,7 @@ def _real(arg: Any) -> Any:
     raise _NotConstant
 
 
-def holds_array(arg: Any) -> bool:
+def holds_array(arg: Raw) -> bool:
     """Is an array among these arguments?"""
     cls = type(arg)
     if cls is ArrayLeaf:

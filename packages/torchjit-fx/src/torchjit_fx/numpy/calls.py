@@ -14,7 +14,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, CallRule, CallRules, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, holds_array, name_of
 from torchjit_fx.numpy.checks import (
     check_values,
@@ -28,6 +28,7 @@ from torchjit_fx.numpy.checks import (
 from torchjit_fx.numpy.facts import IN_PLACE, NUMPY_FUNCTIONS, numpy_module
 from torchjit_fx.numpy.functions import COMPUTES, KEYWORDS, OPERATORS, READERS, SHARED, VIEWS, numpy_call
 from torchjit_fx.numpy.indexing import getitem, index_arrays, setitem
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["array_attribute", "array_rows", "call_arrays", "of_tensor"]
 
@@ -47,50 +48,46 @@ def call_arrays(call: Call) -> Raw:
         result = handler(call)
         if result is not NotImplemented:
             return result
-    if (
-        id(call.function) not in NUMPY_FUNCTIONS
-        and call.function not in OPERATORS
-        and call.function not in IN_PLACE
-        and not _is_python(call.function)
-    ):
-        raise call.broken(breaks.NUMPY, f"{name_of(call.function)} of an array")
-    folded = call.domain.of(Arrays).fold(call.function, call.args, call.kwargs, call.capture)
+    fn, arrays = call.function, call.domain.of(Arrays)
+    of_numpy = id(fn) in NUMPY_FUNCTIONS
+    if not of_numpy and fn not in OPERATORS and fn not in IN_PLACE and not _is_python(fn):
+        raise call.broken(breaks.NUMPY, f"{name_of(fn)} of an array")
+    folded = arrays.fold(fn, call.args, call.kwargs, call.capture)
     if folded is not NotImplemented:
         return folded
     if call.domain.recorder.modes.read(("autocast", "cpu")) or torch.get_default_device().type != "cpu":
-        raise call.broken(breaks.NUMPY, f"{name_of(call.function)} under autocast or a default device")
-    python = _PYTHON.get(call.function) if _is_hashable(call.function) else None
+        raise call.broken(breaks.NUMPY, f"{name_of(fn)} under autocast or a default device")
+    python = _PYTHON.get(fn) if _is_hashable(fn) else None
     if python is not None:
         return python(call)
-    name = (
-        OPERATORS.get(call.function)
-        if id(call.function) not in NUMPY_FUNCTIONS
-        else getattr(call.function, "__name__", "")
-    )
+    name = getattr(fn, "__name__", "") if of_numpy else OPERATORS.get(fn, "")
     if name in ("item", "tolist") and len(call.args) == 1 and not call.kwargs:
-        return call.do(getattr(torch.Tensor, name), (call.domain.of(Arrays).tensor(call.args[0], call.capture),))
-    if (
-        call.function is operator.pow
-        and type(call.args[1]) is float
-        and call.args[1] == 0.5
-        and type(call.args[0]) is ArrayLeaf
-        and _of_floats(call.domain, call.args[0], call.capture)
-    ):
-        return _graph_call(
-            call.domain, "sqrt", _np.sqrt, call.args[:1], {}, call.capture
-        )  # the operator's way: of -inf it is nan
-    return _graph_call(call.domain, name or "", call.function, call.args, call.kwargs, call.capture)
+        return call.do(getattr(torch.Tensor, name), (arrays.tensor(call.args[0], call.capture),))
+    if fn is operator.pow and _is_root(call):
+        return _graph_call(call.domain, "sqrt", _np.sqrt, call.args[:1], {}, call.capture)
+    return _graph_call(call.domain, name, fn, call.args, call.kwargs, call.capture)
 
 
-def _is_hashable(fn: Any) -> bool:
+def _is_root(call: Call) -> bool:
+    """Is it `x ** 0.5` of floats? The operator takes another way than `power`: of -inf it is nan."""
+    base, exponent = call.args
+    if type(exponent) is not float or exponent != 0.5 or type(base) is not ArrayLeaf:
+        return False
+    return bool(call.domain.of(Arrays).tensor(base, call.capture).record.dtype.is_floating_point)
+
+
+def _is_hashable(fn: Function) -> bool:
     return getattr(type(fn), "__hash__", None) is not None
 
 
-def _is_python(fn: Any) -> bool:
+def _is_python(fn: Function) -> bool:
     return getattr(fn, "__module__", None) in ("builtins", "_operator")
 
 
-def _graph_call(domain: CallDomain, name: str, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _graph_call(
+    domain: CallDomain, name: str, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext
+) -> Raw:
+    """Record a call of a function that NumPy and torch's NumPy layer have under one name."""
     if not (name in COMPUTES or name in VIEWS) or not KEYWORDS.issuperset(kwargs):
         raise refuse(fn, "of an array that depends on a tensor", capture)
     varying = name == "transpose" or name == "reshape"
@@ -102,35 +99,34 @@ def _graph_call(domain: CallDomain, name: str, fn: Any, args: Any, kwargs: Any, 
     named = {k: tensors_of(domain, v, fn, capture) for k, v in kwargs.items()}
     check_values(name, fn, args, kwargs, capture)
     if name in VIEWS:
-        result = domain.recorder.call(numpy_call, (name, *raw), named, capture)
-        if not isinstance(result, TensorLeaf) or result.record.dtype is not raw[0].record.dtype:
-            raise refuse(fn, "gives another type in torch", capture)
-        return domain.of(Arrays).made(result)
+        view = domain.recorder.call(numpy_call, (name, *raw), named, capture)
+        return domain.of(Arrays).made(_of_type(view, raw[0].record.dtype, None, fn, capture))
     dtype, ndim, scalar = expected(fn, name, args, kwargs, capture)
     given = {leaf.record.dtype for leaf in _leaves(raw)}
     if dtype.is_floating_point and not any(d.is_floating_point or d.is_complex for d in given):
-        raw = tuple(
-            [_converted(domain, a, dtype, capture) for a in raw]
-        )  # NumPy does so; torch has a default of its own
-    result = domain.recorder.call(numpy_call, (name, *raw), named, capture)
-    if not isinstance(result, TensorLeaf) or result.record.dtype is not dtype or len(result.record.sizes) != ndim:
-        raise refuse(fn, "gives another type in torch", capture)
+        # NumPy does so; torch has a default of its own.
+        raw = tuple([_converted(domain, a, dtype, capture) for a in raw])
+    result = _of_type(domain.recorder.call(numpy_call, (name, *raw), named, capture), dtype, ndim, fn, capture)
     if result.alias or any(result is leaf for leaf in _leaves(raw)):
         result = domain.recorder.call(torch.clone, (result,), {}, capture)
     return domain.of(Arrays).made(result, scalar)
 
 
-def _converted(domain: CallDomain, arg: Any, dtype: torch.dtype, capture: Any) -> Any:
+def _of_type(result: Raw, dtype: torch.dtype, ndim: int | None, fn: Function, capture: CaptureContext) -> TensorLeaf:
+    """Raises GraphBreak if this is no tensor of this type and rank."""
+    leaf = result if isinstance(result, TensorLeaf) and result.record.dtype is dtype else None
+    if leaf is None or (ndim is not None and len(leaf.record.sizes) != ndim):
+        raise refuse(fn, "gives another type in torch", capture)
+    return leaf
+
+
+def _converted(domain: CallDomain, arg: Raw, dtype: torch.dtype, capture: CaptureContext) -> Raw:
     if isinstance(arg, TensorLeaf):
         return domain.recorder.call(torch.Tensor.to, (arg, dtype), {}, capture)
     return type(arg)([_converted(domain, a, dtype, capture) for a in arg]) if type(arg) in (list, tuple) else arg
 
 
-def _of_floats(domain: CallDomain, array: ArrayLeaf, capture: Any) -> bool:
-    return domain.of(Arrays).tensor(array, capture).record.dtype.is_floating_point
-
-
-def _leaves(raw: Any) -> list[Any]:
+def _leaves(raw: Raw) -> list[Raw]:
     return [leaf for a in raw for leaf in (a if type(a) in (list, tuple) else (a,)) if isinstance(leaf, TensorLeaf)]
 
 
@@ -162,7 +158,7 @@ _PYTHON: dict[Any, CallRule] = {
 }
 
 
-def array_rows(domain: CallDomain, array: ArrayLeaf, capture: Any) -> list[Any]:
+def array_rows(domain: CallDomain, array: ArrayLeaf, capture: CaptureContext) -> list[Raw]:
     """What iteration gives."""
     if array.constant:
         if not array.real.ndim:
@@ -174,7 +170,7 @@ def array_rows(domain: CallDomain, array: ArrayLeaf, capture: Any) -> list[Any]:
     return [getitem(Call(operator.getitem, (array, i), {}, domain, capture)) for i in range(sizes[0])]
 
 
-def array_attribute(domain: CallDomain, array: ArrayLeaf, name: str, capture: Any) -> Any:
+def array_attribute(domain: CallDomain, array: ArrayLeaf, name: str, capture: CaptureContext) -> Raw:
     """An attribute of an array.
 
     Raises:
@@ -287,7 +283,7 @@ def _subscript(call: Call) -> Raw:
     """A tensor that is indexed by arrays of constants, as NumPy's arrays are."""
     if not holds_array(call.args[1]) or any(map(holds_array, call.args[2:])):
         return _raise(call)
-    items: list[Any] = []
+    items: list[Raw] = []
     for item in call.args[1] if type(call.args[1]) is tuple else (call.args[1],):
         if type(item) is ArrayLeaf:
             items.extend(index_arrays(call.domain, item, False, call.capture))

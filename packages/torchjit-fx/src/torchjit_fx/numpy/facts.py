@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs
+
 __all__ = [
     "FOLDED",
     "IN_PLACE",
@@ -153,7 +155,7 @@ FOLDED: frozenset[int] = frozenset() if _np is None else _folded()
 _TYPED = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 
 
-def plain_numbers(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+def plain_numbers(fn: Function, args: RawArgs, kwargs: RawKwargs) -> tuple[Any, dict[str, Any]] | None:
     """Arguments with Python numbers in the place of NumPy's, where torch makes no difference between them; else None."""
     if fn in _TYPED:
         data = args[0] if args else None
@@ -170,7 +172,7 @@ def plain_numbers(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
         return None
 
 
-def _plain(arg: Any, assigns: bool) -> Any:
+def _plain(arg: Raw, assigns: bool) -> Raw:
     if isinstance(arg, NUMPY_SCALARS):
         real = isinstance(arg, _np.integer | _np.floating)
         if not real or (assigns and not isinstance(arg, float | _np.integer)):
@@ -185,7 +187,7 @@ def _plain(arg: Any, assigns: bool) -> Any:
     return arg
 
 
-def number_in_scalar(scalar: Any) -> Any:
+def number_in_scalar(scalar: Any) -> Raw:
     """The Python number that a NumPy scalar holds."""
     return scalar.item()
 
@@ -202,7 +204,7 @@ _CONVERSIONS = frozenset({int, float, *(() if _np is None else (_np.generic.item
 _NEW_TENSOR = frozenset({torch.Tensor.new_tensor})
 
 
-def plain_number(fn: Any, cls: type, kinds: Sequence[type]) -> Callable[[Any], Any] | None:
+def plain_number(fn: Raw, cls: type, kinds: Sequence[type]) -> Callable[[Any], Any] | None:
     """What makes a Python number of a NumPy scalar where this call makes no difference between them; None if it may make one.
 
     Args:
@@ -222,7 +224,7 @@ def plain_number(fn: Any, cls: type, kinds: Sequence[type]) -> Callable[[Any], A
     return number_in_scalar if _is_of_torch(fn) else None
 
 
-def _is_of_torch(fn: Any) -> bool:
+def _is_of_torch(fn: Function) -> bool:
     """Is it an operation on tensors that is written in C and takes a scalar for the number that it holds?"""
     if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
@@ -230,7 +232,7 @@ def _is_of_torch(fn: Any) -> bool:
         return False
     if type(fn) is types.BuiltinFunctionType:
         return any(getattr(space, fn.__name__, None) is fn for space in (torch._C._VariableFunctions, torch._C._nn))
-    return type(fn) in (types.MethodDescriptorType, types.WrapperDescriptorType) and issubclass(
+    return isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType) and issubclass(
         torch.Tensor, fn.__objclass__
     )
 
@@ -239,6 +241,6 @@ def number_limits(cls: type) -> tuple[float, float] | None:
     """The smallest and the largest number of NumPy's types that compute as Python does, as long as none is out of range."""
     if cls not in _PLAIN_TYPES or cls is _np.float32:  # which rounds
         return None
-    kind: Any = float if cls is _np.float64 else int
+    kind: Raw = float if cls is _np.float64 else int
     limits = _np.finfo(cls) if kind is float else _np.iinfo(cls)
     return kind(limits.min), kind(limits.max)

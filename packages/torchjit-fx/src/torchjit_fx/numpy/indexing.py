@@ -13,6 +13,7 @@ from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays
 from torchjit_fx.numpy.checks import fits, refuse, same_kind, tensors_of
 from torchjit_fx.numpy.facts import NUMPY_SCALARS, numpy_module
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["getitem", "index_arrays", "setitem"]
 
@@ -53,9 +54,9 @@ def setitem(call: Call) -> Raw:
     return None
 
 
-def _index(domain: CallDomain, index: Any, mask_allowed: bool, capture: Any) -> tuple[tuple[Any, ...], bool]:
+def _index(domain: CallDomain, index: Raw, mask_allowed: bool, capture: CaptureContext) -> tuple[tuple[Any, ...], bool]:
     """An index for torch, and whether arrays are in it; NumPy and torch differ where numbers stand beside arrays."""
-    items: list[Any] = []
+    items: list[Raw] = []
     arrays = numbers = 0
     for item in index if type(index) is tuple else (index,):
         if isinstance(item, _np.integer):
@@ -75,7 +76,7 @@ def _index(domain: CallDomain, index: Any, mask_allowed: bool, capture: Any) -> 
     return tuple(items), bool(arrays)
 
 
-def index_arrays(domain: CallDomain, item: Any, mask_allowed: bool, capture: Any) -> list[Any]:
+def index_arrays(domain: CallDomain, item: Raw, mask_allowed: bool, capture: CaptureContext) -> list[Raw]:
     """The tensors that index as an array does: of a mask of constants, its places."""
     if type(item) is list:
         item = domain.of(Arrays).fold(_np.array, (item,), {}, capture)

@@ -26,6 +26,8 @@ from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _device as device_module
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
+from torchjit_fx.intrinsics import Value
+from torchjit_fx.leaves import Function
 from torchjit_fx.polyfills import transforms
 from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
@@ -65,14 +67,14 @@ from torchjit_fx.polyfills.small import (
 
 __all__ = ["POLYFILLS", "REPLACEMENTS", "polyfill_of", "replacement_of"]
 
-_torch: Any = torch
-_tensor: Any = torch.Tensor
+_torch: Value = torch
+_tensor: Value = torch.Tensor
 # The package exports functions of the same names.
-scan_module: Any = sys.modules["torch._higher_order_ops.scan"]
-while_loop_module: Any = sys.modules["torch._higher_order_ops.while_loop"]
+scan_module: Value = sys.modules["torch._higher_order_ops.scan"]
+while_loop_module: Value = sys.modules["torch._higher_order_ops.while_loop"]
 
 
-def _copy(function: types.FunctionType) -> Callable[..., Any]:
+def _copy(function: types.FunctionType) -> Function:
     """Another function of the same code, which nothing stands for."""
     made = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -82,10 +84,10 @@ def _copy(function: types.FunctionType) -> Callable[..., Any]:
 
 
 def _table() -> dict[Any, Callable[..., Any]]:
-    base: Any = torch.autograd.Function
-    module: Any = torch.nn.Module
-    stacked: Any = torch.func.stack_module_state
-    recurrent: Any = (torch.nn.RNN.forward, torch.nn.LSTM.forward, torch.nn.GRU.forward)
+    base: Value = torch.autograd.Function
+    module: Value = torch.nn.Module
+    stacked: Value = torch.func.stack_module_state
+    recurrent: Value = (torch.nn.RNN.forward, torch.nn.LSTM.forward, torch.nn.GRU.forward)
     table: dict[Any, Callable[..., Any]] = {
         torch_checkpoint.checkpoint: checkpoint,
         torch.Tensor.register_hook: register_hook,
@@ -143,9 +145,9 @@ REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     _torch._C._group_tensors_by_device_and_dtype: group_tensors_by_device_and_dtype,
 }
 
-_decorate: Any = _use_grad_for_differentiable
+_decorate: Value = _use_grad_for_differentiable
 _STEP_CODE = _decorate(lambda: None).__code__
-_disable: Any = _disable_dynamo
+_disable: Value = _disable_dynamo
 _DISABLING_CODE = _disable(lambda: None).__code__
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
@@ -181,7 +183,7 @@ _REBUILDING_MODULES = frozenset(
 
 
 @functools.cache
-def _renamed_copy_of(function: types.FunctionType) -> Callable[..., Any]:
+def _renamed_copy_of(function: types.FunctionType) -> Function:
     made = _copy(function)
     made.__qualname__ += ".copy"  # it is known by its name
     return made
@@ -192,12 +194,12 @@ _UNSWITCHED_STEPS = frozenset(f"{name}.step" for name in ("Adafactor", "Muon", "
 
 
 @functools.cache
-def _step_without_gradients_of(function: Any) -> Callable[..., Any]:
+def _step_without_gradients_of(function: Value) -> Function:
     return step_without_gradients(function.__wrapped__)
 
 
 @functools.cache
-def _step_of(function: Any) -> Callable[..., Any]:
+def _step_of(function: Value) -> Function:
     return captured_step(function.__wrapped__)
 
 

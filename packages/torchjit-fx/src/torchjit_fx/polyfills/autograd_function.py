@@ -8,6 +8,7 @@ import torch
 from torch.autograd.function import _SingleLevelFunction, once_differentiable
 
 from torchjit_fx.intrinsics import (
+    Value,
     abandon_backward,
     enter_backward,
     enter_forward,
@@ -21,7 +22,7 @@ __all__ = ["Context", "apply"]
 
 _PLAIN_SETUP = _SingleLevelFunction.setup_context
 _PLAIN_VJP = _SingleLevelFunction.vjp
-_decorate: Any = once_differentiable
+_decorate: Value = once_differentiable
 _ONCE_CODE = _decorate(None).__code__
 _MOST_OPTIONAL = 2
 
@@ -36,27 +37,27 @@ class Context:
         self.dirty_tensors: tuple[Any, ...] = ()
         self.materialize_grads = True
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Value) -> None:
         self.to_save = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: Value) -> None:
         self.saved_for_forward = tensors
 
-    def mark_dirty(self, *args: Any) -> None:
+    def mark_dirty(self, *args: Value) -> None:
         self.dirty_tensors = args
 
-    def mark_non_differentiable(self, *args: Any) -> None:
+    def mark_non_differentiable(self, *args: Value) -> None:
         self.non_differentiable = args
 
     def set_materialize_grads(self, value: bool) -> None:
         self.materialize_grads = value
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[Value, ...]:
         return self.to_save
 
 
-def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+def apply(cls: Value, *args: Value, **kwargs: Value) -> Value:
     """Interpreted instead of `cls.apply`."""
     if kwargs or getattr(cls, "boxed_grads_call", False):
         refuse("keyword arguments, or gradients in a list")
@@ -103,7 +104,7 @@ def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     return tuple([next(rest) if isinstance(o, torch.Tensor) else o for o in items])
 
 
-def _run_forward(cls: Any, ctx: Context, args: tuple[Any, ...], separate: bool) -> Any:
+def _run_forward(cls: Value, ctx: Context, args: tuple[Value, ...], separate: bool) -> Value:
     if not separate:
         return cls.forward(ctx, *args)
     outputs = cls.forward(*args)
@@ -111,7 +112,7 @@ def _run_forward(cls: Any, ctx: Context, args: tuple[Any, ...], separate: bool) 
     return outputs
 
 
-def _with_defaults(forward: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_defaults(forward: Value, args: tuple[Value, ...]) -> tuple[Value, ...]:
     code = forward.__code__
     missing = code.co_argcount - len(args)
     if missing <= 0:
@@ -122,18 +123,18 @@ def _with_defaults(forward: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*args, *defaults[len(defaults) - missing :])
 
 
-def _as_fresh(output: Any, tensors: list[Any], ctx: Context) -> Any:
+def _as_fresh(output: Value, tensors: list[Value], ctx: Context) -> Value:
     """An argument that comes back is another tensor object, unless it was written."""
     if isinstance(output, torch.Tensor) and _is_in(output, tensors) and not _is_in(output, ctx.dirty_tensors):
         return output.detach()
     return output
 
 
-def _is_in(tensor: Any, tensors: Any) -> bool:
+def _is_in(tensor: Value, tensors: Value) -> bool:
     return any([tensor is other for other in tensors])
 
 
-def _may_have_gradient(tensor: Any) -> bool:
+def _may_have_gradient(tensor: Value) -> bool:
     return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
@@ -150,12 +151,12 @@ def _patterns(constant: list[bool], materialize: bool) -> list[list[bool]]:
     return patterns
 
 
-def _run_backward(backward: Any, ctx: Context, items: tuple[Any, ...], gradients: list[Any]) -> Any:
+def _run_backward(backward: Value, ctx: Context, items: tuple[Value, ...], gradients: list[Value]) -> Value:
     rest = iter(gradients)
     return backward(ctx, *[next(rest) if isinstance(o, torch.Tensor) else None for o in items])
 
 
-def _gradients_of_tensors(found: Any, args: tuple[Any, ...]) -> list[Any]:
+def _gradients_of_tensors(found: Value, args: tuple[Value, ...]) -> list[Value]:
     if not isinstance(found, tuple):
         found = (found,)
     if len(found) < len(args) or any([f is not None for f in found[len(args) :]]):

@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.utils.checkpoint import _DEFAULT_DETERMINISM_MODE, create_selective_checkpoint_contexts, noop_context_fn
 
-from torchjit_fx.intrinsics import enter_checkpoint, leave_checkpoint, refuse
+from torchjit_fx.intrinsics import Value, enter_checkpoint, leave_checkpoint, refuse
+from torchjit_fx.leaves import Function
 
 __all__ = ["checkpoint", "checkpoint_impl"]
 
 
-def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
+def checkpoint(function: Value = None, *args: Value, **kwargs: Value) -> Value:
     """Interpreted instead of `torch.utils.checkpoint.checkpoint`."""
     return _checkpoint(function, args, **kwargs)
 
 
-def checkpoint_impl(function: Any, args: Any, kwargs: Any, **options: Any) -> Any:
+def checkpoint_impl(function: Value, args: Value, kwargs: Value, **options: Value) -> Value:
     """Interpreted instead of what `checkpoint` used as a decorator calls."""
     return _checkpoint(function, args, **kwargs, **options)
 
 
 def _checkpoint(
-    function: Any,
-    args: Any,
+    function: Value,
+    args: Value,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
-    context_fn: Callable[..., Any] = noop_context_fn,
+    context_fn: Function = noop_context_fn,
     determinism_check: str = _DEFAULT_DETERMINISM_MODE,
     debug: bool = False,
     early_stop: bool = True,
     respect_saved_tensors_hooks: bool | None = None,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: Value,
+) -> Value:
     # The originals of these warn, raise, or do more than recompute.
     if function is None or use_reentrant is None or debug:
         refuse("a checkpoint with debug or without use_reentrant")

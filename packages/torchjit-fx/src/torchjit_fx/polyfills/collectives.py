@@ -12,22 +12,22 @@ from typing import Any
 
 import torch
 
-from torchjit_fx.intrinsics import group_name, group_rank, group_size, reduction_name, refuse_collective
+from torchjit_fx.intrinsics import Value, group_name, group_rank, group_size, reduction_name, refuse_collective
 
 __all__ = ["collective_of"]
 
-_ops: Any = torch.ops._c10d_functional
+_ops: Value = torch.ops._c10d_functional
 
 
-def _wait(result: Any) -> Any:
+def _wait(result: Value) -> Value:
     return _ops.wait_tensor(result)
 
 
-def _reduced(x: Any, operation: Any, name: str) -> Any:
+def _reduced(x: torch.Tensor, operation: Value, name: str) -> Value:
     return _wait(_ops.all_reduce(x, reduction_name(operation), name))
 
 
-def _gathered(x: Any, dim: int, name: str) -> Any:
+def _gathered(x: torch.Tensor, dim: int, name: str) -> Value:
     size = group_size(name)
     rows = _wait(_ops.all_gather_into_tensor(x, size, name))
     if dim < 0:
@@ -35,7 +35,7 @@ def _gathered(x: Any, dim: int, name: str) -> Any:
     return rows if dim == 0 else torch.cat(torch.chunk(rows, size, 0), dim)
 
 
-def _scattered(x: Any, operation: Any, dim: int, name: str) -> Any:
+def _scattered(x: torch.Tensor, operation: Value, dim: int, name: str) -> Value:
     size = group_size(name)
     if x.size(dim) % size != 0:
         refuse_collective("a dimension that is no multiple of the group's size")
@@ -44,7 +44,7 @@ def _scattered(x: Any, operation: Any, dim: int, name: str) -> Any:
     return _wait(_ops.reduce_scatter_tensor(x, reduction_name(operation), size, name))
 
 
-def _exchanged(x: Any, outgoing: Any, incoming: Any, name: str) -> Any:
+def _exchanged(x: torch.Tensor, outgoing: Value, incoming: Value, name: str) -> Value:
     if outgoing is None and incoming is None:
         size = group_size(name)
         if x.size(0) % size != 0:
@@ -58,40 +58,44 @@ def _exchanged(x: Any, outgoing: Any, incoming: Any, name: str) -> Any:
 # ---- torch.distributed._functional_collectives
 
 
-def functional_all_reduce(self: Any, reduceOp: Any, group: Any, tag: str = "") -> Any:
+def functional_all_reduce(self: torch.Tensor, reduceOp: Value, group: Value, tag: str = "") -> Value:
     return _reduced(self, reduceOp, group_name(group, tag))
 
 
-def functional_all_gather(self: Any, gather_dim: int, group: Any, tag: str = "") -> Any:
+def functional_all_gather(self: torch.Tensor, gather_dim: int, group: Value, tag: str = "") -> Value:
     return _gathered(self, gather_dim, group_name(group, tag))
 
 
-def functional_reduce_scatter(self: Any, reduceOp: Any, scatter_dim: int, group: Any, tag: str = "") -> Any:
+def functional_reduce_scatter(
+    self: torch.Tensor, reduceOp: Value, scatter_dim: int, group: Value, tag: str = ""
+) -> Value:
     return _scattered(self, reduceOp, scatter_dim, group_name(group, tag))
 
 
-def functional_all_to_all(self: Any, output_split_sizes: Any, input_split_sizes: Any, group: Any, tag: str = "") -> Any:
+def functional_all_to_all(
+    self: torch.Tensor, output_split_sizes: Value, input_split_sizes: Value, group: Value, tag: str = ""
+) -> Value:
     return _exchanged(self, output_split_sizes, input_split_sizes, group_name(group, tag))
 
 
-def functional_wait(tensor: Any) -> Any:
+def functional_wait(tensor: torch.Tensor) -> Value:
     return _wait(tensor)
 
 
-def functional_broadcast(self: Any, src: int, group: Any, tag: str = "") -> Any:
+def functional_broadcast(self: torch.Tensor, src: int, group: Value, tag: str = "") -> Value:
     return _wait(_ops.broadcast(self, src, group_name(group, tag)))
 
 
 # ---- torch.distributed: these write to an argument and give nothing
 
 
-def _write(target: Any, value: Any) -> None:
+def _write(target: Value, value: Value) -> None:
     if torch.is_grad_enabled() and target.requires_grad:
         refuse_collective("a collective that writes to a tensor with a gradient: autograd does not see it")
     target.copy_(value)
 
 
-def _check(async_op: bool, *tensors: Any) -> None:
+def _check(async_op: bool, *tensors: Value) -> None:
     if async_op:
         refuse_collective("async_op=True")
     for tensor in tensors:
@@ -99,13 +103,17 @@ def _check(async_op: bool, *tensors: Any) -> None:
             refuse_collective("a collective over complex numbers, or over memory that is not contiguous")
 
 
-def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
+def all_reduce(tensor: torch.Tensor, op: Value = None, group: Value = None, async_op: bool = False) -> None:
     _check(async_op, tensor)
     _write(tensor, _reduced(tensor, op, group_name(group)))
 
 
 def broadcast(
-    tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
+    tensor: torch.Tensor,
+    src: int | None = None,
+    group: Value = None,
+    async_op: bool = False,
+    group_src: int | None = None,
 ) -> None:
     _check(async_op, tensor)
     name = group_name(group)
@@ -114,13 +122,15 @@ def broadcast(
     _write(tensor, _wait(_ops.broadcast(tensor, group_rank(name, src) if group_src is None else group_src, name)))
 
 
-def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False) -> None:
+def all_gather_into_tensor(
+    output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Value = None, async_op: bool = False
+) -> None:
     _check(async_op, output_tensor, input_tensor)
     rows = _gathered(input_tensor.view(-1), 0, group_name(group))
     _write(output_tensor, rows.view(output_tensor.shape))
 
 
-def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> None:
+def all_gather(tensor_list: Value, tensor: torch.Tensor, group: Value = None, async_op: bool = False) -> None:
     _check(async_op, tensor, *tensor_list)
     if any([t.shape != tensor.shape for t in tensor_list]):
         refuse_collective("parts of different sizes")
@@ -129,13 +139,17 @@ def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool 
         _write(target, part.view(tensor.shape))
 
 
-def reduce_scatter_tensor(output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
+def reduce_scatter_tensor(
+    output: torch.Tensor, input: torch.Tensor, op: Value = None, group: Value = None, async_op: bool = False
+) -> None:
     _check(async_op, output, input)
     part = _scattered(input.view(-1), op, 0, group_name(group))
     _write(output, part.view(output.shape))
 
 
-def reduce_scatter(output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
+def reduce_scatter(
+    output: torch.Tensor, input_list: Value, op: Value = None, group: Value = None, async_op: bool = False
+) -> None:
     _check(async_op, output, *input_list)
     if any([t.shape != output.shape for t in input_list]):
         refuse_collective("parts of different sizes")
@@ -144,11 +158,11 @@ def reduce_scatter(output: Any, input_list: Any, op: Any = None, group: Any = No
 
 
 def all_to_all_single(
-    output: Any,
-    input: Any,
-    output_split_sizes: Any = None,
-    input_split_sizes: Any = None,
-    group: Any = None,
+    output: torch.Tensor,
+    input: torch.Tensor,
+    output_split_sizes: Value = None,
+    input_split_sizes: Value = None,
+    group: Value = None,
     async_op: bool = False,
 ) -> None:
     _check(async_op, output, input)
@@ -158,11 +172,11 @@ def all_to_all_single(
 # ---- questions
 
 
-def get_world_size(group: Any = None) -> int:
+def get_world_size(group: Value = None) -> int:
     return group_size(group_name(group))
 
 
-def get_rank(group: Any = None) -> int:
+def get_rank(group: Value = None) -> int:
     return group_rank(group_name(group), None)
 
 

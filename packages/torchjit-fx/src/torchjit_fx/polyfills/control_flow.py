@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from torchjit_fx.intrinsics import enter_body, finish_control_flow, leave_body, refuse
+from torchjit_fx.intrinsics import Value, enter_body, finish_control_flow, leave_body, refuse
+from torchjit_fx.leaves import Function
 
 __all__ = ["cond", "scan", "while_loop"]
 
 
-def _body(function: Callable[..., Any], flat: list[Any], spec: Any, rows: int) -> tuple[list[Any], Any]:
+def _body(function: Function, flat: list[Value], spec: Value, rows: int) -> tuple[list[Any], Any]:
     """Capture one body: its flat results and their structure."""
     seen = enter_body(flat, rows)
     results, results_spec = tree_flatten(function(*tree_unflatten(seen, spec)))
@@ -21,11 +21,11 @@ def _body(function: Callable[..., Any], flat: list[Any], spec: Any, rows: int) -
     return results, results_spec
 
 
-def _only_tensors(values: list[Any]) -> bool:
+def _only_tensors(values: list[Value]) -> bool:
     return all([isinstance(v, torch.Tensor) for v in values])
 
 
-def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+def cond(pred: Value, true_fn: Value, false_fn: Value, operands: Value = ()) -> Value:
     """Interpreted instead of `torch.cond`. Where Python decides the condition, it is the branch itself."""
     if isinstance(pred, (bool, int, float)):
         return true_fn(*operands) if pred else false_fn(*operands)
@@ -41,7 +41,7 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     return tree_unflatten(finish_control_flow("cond", [pred], flat), true_spec)
 
 
-def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
+def while_loop(cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
     """Interpreted instead of `torch.while_loop`."""
     flat, spec = tree_flatten(carried_inputs)
     if not isinstance(carried_inputs, (tuple, list)) or not _only_tensors(flat):
@@ -56,8 +56,8 @@ def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
 
 
 def scan(
-    combine_fn: Any, init: Any, xs: Any, *, dim: Any = 0, reverse: Any = False, length: Any = None
-) -> tuple[Any, Any]:
+    combine_fn: Value, init: Value, xs: Value, *, dim: Value = 0, reverse: Value = False, length: Value = None
+) -> tuple[Value, Value]:
     """Interpreted instead of `torch._higher_order_ops.scan`."""
     state, state_spec = tree_flatten(init)
     columns, columns_spec = tree_flatten(xs)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from torchjit_fx.intrinsics import enter_body, finish_flex_attention, leave_body, refuse
+from torchjit_fx.intrinsics import Value, enter_body, finish_flex_attention, leave_body, refuse
 
 __all__ = ["NoAnnotation", "call_flex_attention", "has_free_unbacked_symbols", "mark_nothing"]
 
@@ -17,7 +16,7 @@ __all__ = ["NoAnnotation", "call_flex_attention", "has_free_unbacked_symbols", "
 class NoAnnotation:
     """In the place of `torch.fx.traceback.annotate`, which marks nodes for torch's own tracers."""
 
-    def __init__(self, annotation_dict: Any) -> None:
+    def __init__(self, annotation_dict: Value) -> None:
         self.annotation = annotation_dict
 
     def __enter__(self) -> None:
@@ -27,11 +26,11 @@ class NoAnnotation:
         pass
 
 
-def mark_nothing(*args: Any, **kwargs: Any) -> None:
+def mark_nothing(*args: Value, **kwargs: Value) -> None:
     """Interpreted instead of `torch._dynamo.mark_static`: every size that a region does not mark may be a symbol."""
 
 
-def has_free_unbacked_symbols(value: Any) -> bool:
+def has_free_unbacked_symbols(value: Value) -> bool:
     """By this torch skips comparisons of sizes that only the run knows; here such a comparison breaks the graph."""
     return False
 
@@ -42,7 +41,7 @@ class IndexByTensors(TorchFunctionMode):
     Source: TransformGetItemToIndex in torch/_dynamo/_trace_wrapped_higher_order_op.py (torch 2.15).
     """
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Value, types: Value, args: Value = (), kwargs: Value = None) -> Value:
         if func is torch.Tensor.__getitem__:
             indices = tree_leaves(args[1])
             if all([isinstance(i, (torch.Tensor, int)) and not isinstance(i, bool) for i in indices]):
@@ -56,22 +55,22 @@ class IndexByTensors(TorchFunctionMode):
 
 
 def call_flex_attention(
-    self: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    score_mod: Any,
-    block_mask: Any,
-    scale: Any,
-    kernel_options: Any,
-    score_mod_other_buffers: Any = (),
-    mask_mod_other_buffers: Any = (),
-) -> Any:
+    self: Value,
+    query: Value,
+    key: Value,
+    value: Value,
+    score_mod: Value,
+    block_mask: Value,
+    scale: Value,
+    kernel_options: Value,
+    score_mod_other_buffers: Value = (),
+    mask_mod_other_buffers: Value = (),
+) -> Value:
     """Interpreted instead of the higher-order operator's `__call__`."""
     if score_mod_other_buffers or mask_mod_other_buffers:
         refuse("flex_attention that is given the buffers of its functions")
     device = query.device.type
-    off: Any = contextlib.nullcontext()
+    off: Value = contextlib.nullcontext()
     operands = [query, key, value]
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -87,7 +86,7 @@ def call_flex_attention(
         return tuple(finish_flex_attention(operands, list(block_mask[:-1]), scale, kernel_options))
 
 
-def _capture(function: Any, elements: list[Any]) -> None:
+def _capture(function: Value, elements: list[Value]) -> None:
     seen = enter_body(elements, 0)
     with IndexByTensors():
         result = function(*seen)

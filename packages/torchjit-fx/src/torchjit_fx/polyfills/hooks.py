@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from typing import Any
 
 import torch
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
-from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, refuse, remove_hook
+from torchjit_fx.intrinsics import Value, enter_hook, hook_leaf, leave_hook, refuse, remove_hook
 
 __all__ = [
     "HookHandle",
@@ -32,7 +31,7 @@ __all__ = [
 class HookHandle(RemovableHandle):
     """The handle of a hook in the graph, for use inside the region: one that is kept makes the capture break at the registration."""
 
-    def __init__(self, token: Any) -> None:
+    def __init__(self, token: Value) -> None:
         self._token = token
 
     def remove(self) -> None:
@@ -41,11 +40,11 @@ class HookHandle(RemovableHandle):
     def __enter__(self) -> HookHandle:
         return self
 
-    def __exit__(self, type: Any, value: Any, tb: Any) -> None:
+    def __exit__(self, type: Value, value: Value, tb: Value) -> None:
         self.remove()
 
 
-def register_hook(self: torch.Tensor, hook: Any) -> Any:
+def register_hook(self: torch.Tensor, hook: Value) -> Value:
     """Interpreted instead of `torch.Tensor.register_hook`."""
     if not self.requires_grad:
         refuse("a hook of a tensor without gradient")
@@ -59,7 +58,7 @@ def register_hook(self: torch.Tensor, hook: Any) -> Any:
     return HookHandle(leave_hook(gradient if result is None else result))
 
 
-def register_post_accumulate_grad_hook(self: torch.Tensor, hook: Any) -> Any:
+def register_post_accumulate_grad_hook(self: torch.Tensor, hook: Value) -> Value:
     """Interpreted instead of `torch.Tensor.register_post_accumulate_grad_hook`."""
     if not self.requires_grad or not self.is_leaf:
         refuse("a hook of a tensor without gradient, or of no leaf")
@@ -86,7 +85,7 @@ def take_handle_number(handle: object) -> int:
     return number
 
 
-def handle_init(self: RemovableHandle, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+def handle_init(self: RemovableHandle, hooks_dict: Value, *, extra_dict: Value = None) -> None:
     """Interpreted instead of `RemovableHandle.__init__`. Source: torch/utils/hooks.py (torch 2.15)."""
     self.hooks_dict_ref = weakref.ref(hooks_dict)
     self.id = handle_number()
@@ -110,13 +109,13 @@ def handle_remove(self: RemovableHandle) -> None:
             del extra_dict[self.id]
 
 
-def _added(hooks: Any, hook: Any) -> RemovableHandle:
+def _added(hooks: Value, hook: Value) -> RemovableHandle:
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
 
 
-def setup_input_hook(self: BackwardHook, args: Any) -> Any:
+def setup_input_hook(self: BackwardHook, args: Value) -> Value:
     """Interpreted instead of `BackwardHook.setup_input_hook`. Source: torch/utils/hooks.py (torch 2.15)."""
     _refuse_gradients(args)
     self.n_inputs = len(args)
@@ -124,7 +123,7 @@ def setup_input_hook(self: BackwardHook, args: Any) -> Any:
     return args
 
 
-def setup_output_hook(self: BackwardHook, args: Any) -> Any:
+def setup_output_hook(self: BackwardHook, args: Value) -> Value:
     """Interpreted instead of `BackwardHook.setup_output_hook`. Source: torch/utils/hooks.py (torch 2.15)."""
     results = args if isinstance(args, tuple) else (args,)
     _refuse_gradients(results)
@@ -133,7 +132,7 @@ def setup_output_hook(self: BackwardHook, args: Any) -> Any:
     return args
 
 
-def _refuse_gradients(values: Any) -> None:
+def _refuse_gradients(values: Value) -> None:
     """User code that runs when gradients are computed hangs on nodes of autograd, if it records at all."""
     if torch.is_grad_enabled():
         for value in values:

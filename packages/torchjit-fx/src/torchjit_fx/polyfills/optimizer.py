@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from torchjit_fx.intrinsics import Value
+from torchjit_fx.leaves import Function
 
 __all__ = ["captured_step", "group_tensors_by_device_and_dtype", "step_without_gradients"]
 
@@ -21,14 +23,14 @@ _OF_ONE_LENGTH = (
 _NO_TENSOR = "Tensors of the first list of nested Tensor lists are supposed to be defined but the {}-th Tensor is not."
 
 
-def captured_step(step: Callable[..., Any]) -> Callable[..., Any]:
+def captured_step(step: Function) -> Function:
     """What is interpreted instead of the wrapper that every optimizer puts around its `step`.
 
     The step counts stay in tensors (torch's own `capturable`, which libraries' code under a compiler expects), so that
     no count becomes a constant; the setting is put back before anybody can see it.
     """
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Value, **kwargs: Value) -> Value:
         optimizer = args[0]
         switched = [group for group in optimizer.param_groups if group.get("capturable") is False]
         before = torch.is_grad_enabled()
@@ -44,17 +46,17 @@ def captured_step(step: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def step_without_gradients(step: Callable[..., Any]) -> Callable[..., Any]:
+def step_without_gradients(step: Function) -> Function:
     """What is interpreted instead of a `step` that is decorated with `torch.no_grad()`."""
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Value, **kwargs: Value) -> Value:
         with torch.no_grad():
             return step(*args, **kwargs)
 
     return run
 
 
-def group_tensors_by_device_and_dtype(tensorlists: Any, with_indices: bool = False) -> Any:
+def group_tensors_by_device_and_dtype(tensorlists: Value, with_indices: bool = False) -> Value:
     """Interpreted instead of the C function of this name. Source: torch/csrc/Module.cpp, ForeachUtils.h (torch 2.15)."""
     if len(tensorlists) == 0:
         raise RuntimeError(_EXPECTED.format("!nested_tensorlist.empty()"))

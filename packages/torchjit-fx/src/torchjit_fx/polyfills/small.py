@@ -11,7 +11,7 @@ from torch.nn import attention
 from torch.utils._device import DeviceContext, _device_constructors
 
 from torchjit_fx.inference_state import set_inference_mode
-from torchjit_fx.intrinsics import announce_block, convert_results, enter_range, refuse, switch_dispatch
+from torchjit_fx.intrinsics import Value, announce_block, convert_results, enter_range, refuse, switch_dispatch
 
 __all__ = [
     "InferenceBlock",
@@ -48,13 +48,13 @@ class NoRange:
         pass
 
 
-def range_enter(self: Any) -> Any:
+def range_enter(self: Value) -> Value:
     """Interpreted instead of `record_function.__enter__`, of a range that was made before (the decorator's): see `NoRange`."""
     enter_range(self.name)
     return self
 
 
-def range_exit(self: Any, *exc: object) -> None:
+def range_exit(self: Value, *exc: object) -> None:
     """Interpreted instead of `record_function.__exit__`."""
 
 
@@ -87,7 +87,7 @@ class WithoutDispatch:
         switch_dispatch(self.before)
 
 
-def default_torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def default_torch_function(cls: Value, func: Value, types: Value, args: Value = (), kwargs: Value = None) -> Value:
     """Interpreted instead of `torch.Tensor.__torch_function__`. Source: torch/_tensor.py (torch 2.15)."""
     for other in types:
         if not issubclass(cls, other):
@@ -110,22 +110,22 @@ def device_exit(self: torch.device, *exc: object) -> None:
     torch._C._pop_torch_function_stack()
 
 
-_constructors: Any = _device_constructors
+_constructors: Value = _device_constructors
 _CONSTRUCTORS = tuple(_constructors())
 
 
-def device_constructors() -> tuple[Any, ...]:
+def device_constructors() -> tuple[Value, ...]:
     """Interpreted instead of the cached function of this name in `torch.utils._device`, which gives a set of functions."""
     return _CONSTRUCTORS
 
 
-def is_nested_int(value: Any) -> bool:
+def is_nested_int(value: Value) -> bool:
     """Sizes of nested tensors do not get into a capture."""
     return False
 
 
 def distribution_init(
-    self: Any, batch_shape: Any = _SCALAR, event_shape: Any = _SCALAR, validate_args: Any = None
+    self: Value, batch_shape: Value = _SCALAR, event_shape: Value = _SCALAR, validate_args: Value = None
 ) -> None:
     """`Distribution.__init__` without the check of the arguments' values, which torch.compile turns off as well.
 
@@ -138,11 +138,11 @@ def distribution_init(
     self._validate_args = False
 
 
-_attention: Any = attention
+_attention: Value = attention
 
 
 @contextlib.contextmanager
-def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[Any]:
+def sdpa_kernel(backends: Value, set_priority: bool = False) -> Iterator[Any]:
     """Interpreted instead of `torch.nn.attention.sdpa_kernel`: without the context variable that notes the priority.
 
     Source: torch/nn/attention/__init__.py (torch 2.15).
@@ -161,12 +161,12 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[Any]:
         _attention._sdpa_kernel(before, set_priority)
 
 
-def wrap_triton(triton_kernel: Any, /) -> Any:
+def wrap_triton(triton_kernel: Value, /) -> Value:
     """Interpreted instead of `torch.library.wrap_triton`: the wrapper is for torch's own tracers, and launches what it wraps."""
     return triton_kernel
 
 
-def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
+def requires_grad_(self: Value, requires_grad: bool = True) -> Value:
     """Interpreted instead of `torch.Tensor.requires_grad_`: on a tensor that was there before, an effect.
 
     What changes nothing is nothing, for results of operations too, where the assignment is refused; of inference tensors

@@ -6,13 +6,12 @@ Each takes the arguments apart, lets the function run on what the transform woul
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
-from torchjit_fx.intrinsics import derive, enter_transform, keep_function, leave_transform, refuse
+from torchjit_fx.intrinsics import Value, derive, enter_transform, keep_function, leave_transform, refuse
+from torchjit_fx.leaves import Function
 
 __all__ = [
     "call_jacobian",
@@ -29,15 +28,15 @@ __all__ = [
 ]
 
 
-def check_randomness(randomness: Any) -> None:
+def check_randomness(randomness: Value) -> None:
     """Interpreted instead of `torch._functorch.vmap._check_randomness_arg`, whose module runs for real."""
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
 
 
 def vmap_impl(
-    func: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk_size: Any, *args: Any, **kwargs: Any
-) -> Any:
+    func: Value, in_dims: Value, out_dims: Value, randomness: Value, chunk_size: Value, *args: Value, **kwargs: Value
+) -> Value:
     """Interpreted instead of `torch._functorch.vmap.vmap_impl`."""
     if not args or not isinstance(in_dims, (int, tuple)):
         refuse("vmap without arguments")
@@ -67,14 +66,14 @@ def vmap_impl(
     return tree_unflatten(leave_transform("vmap", results, dims_of, []), out_spec)
 
 
-def _all_tensors(values: list[Any]) -> bool:
+def _all_tensors(values: list[Value]) -> bool:
     return all([isinstance(v, torch.Tensor) for v in values])
 
 
 class _Arguments:
     """The tensors among the arguments of a function that is differentiated."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, reverse: bool) -> None:
+    def __init__(self, args: tuple[Value, ...], kwargs: dict[str, Value], argnums: Value, reverse: bool) -> None:
         self.flat, self.spec = tree_flatten((args, kwargs))
         self.places = [i for i, value in enumerate(self.flat) if isinstance(value, torch.Tensor)]
         numbers = argnums if isinstance(argnums, tuple) else (argnums,)
@@ -99,11 +98,11 @@ class _Arguments:
         for i, tensor in zip(self.places, seen):
             self.flat[i] = tensor
 
-    def call(self, func: Callable[..., Any]) -> Any:
+    def call(self, func: Function) -> Value:
         args, kwargs = tree_unflatten(self.flat, self.spec)
         return func(*args, **kwargs)
 
-    def regroup(self, values: list[Any]) -> Any:
+    def regroup(self, values: list[Value]) -> Value:
         """One tree per argument that was chosen, in its structure."""
         trees = []
         for spec, count in self.specs:
@@ -112,7 +111,7 @@ class _Arguments:
         return tuple(trees) if self.many else trees[0]
 
 
-def _separate(outputs: Any, has_aux: bool) -> tuple[Any, list[Any], Any]:
+def _separate(outputs: Value, has_aux: bool) -> tuple[Value, list[Value], Value]:
     """The result proper, and what came beside it: flat, with its structure."""
     if not has_aux:
         return outputs, [], None
@@ -124,7 +123,7 @@ def _separate(outputs: Any, has_aux: bool) -> tuple[Any, list[Any], Any]:
     return outputs[0], rest, spec
 
 
-def grad_and_value_impl(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) -> Any:
+def grad_and_value_impl(func: Value, argnums: Value, has_aux: bool, args: Value, kwargs: Value) -> Value:
     """Interpreted instead of `torch._functorch.eager_transforms.grad_and_value_impl`."""
     given = _Arguments(args, kwargs, argnums, True)
     value, rest, spec = _separate(given.call(func), has_aux)
@@ -138,13 +137,13 @@ def grad_and_value_impl(func: Any, argnums: Any, has_aux: bool, args: Any, kwarg
     return gradients, results[count]
 
 
-def grad_impl(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) -> Any:
+def grad_impl(func: Value, argnums: Value, has_aux: bool, args: Value, kwargs: Value) -> Value:
     """Interpreted instead of `torch._functorch.eager_transforms.grad_impl`."""
     gradients, value = grad_and_value_impl(func, argnums, has_aux, args, kwargs)
     return (gradients, value[1]) if has_aux else gradients
 
 
-def jvp(func: Any, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
+def jvp(func: Value, primals: Value, tangents: Value, *, strict: bool = False, has_aux: bool = False) -> Value:
     """Interpreted instead of `torch.func.jvp`."""
     if strict or has_aux or not isinstance(primals, tuple) or not primals or not isinstance(tangents, tuple):
         refuse("jvp with strict or has_aux")
@@ -160,18 +159,18 @@ def jvp(func: Any, primals: Any, tangents: Any, *, strict: bool = False, has_aux
     return tree_unflatten(both[: len(results)], out_spec), tree_unflatten(both[len(results) :], out_spec)
 
 
-def _check_dtypes(primals: Any, tangents: Any) -> None:
+def _check_dtypes(primals: Value, tangents: Value) -> None:
     """Where they differ, eager casts the tangent or not, as its memory is as large as the primal's or not."""
     if any([p.dtype is not t.dtype for p, t in zip(primals, tangents, strict=True)]):
         refuse("a tangent of another dtype than its primal's")
 
 
-def vjp(func: Any, *primals: Any, has_aux: bool = False) -> Any:
+def vjp(func: Value, *primals: Value, has_aux: bool = False) -> Value:
     """Interpreted instead of `torch.func.vjp`."""
     results, rest, kept = _kept(func, primals, has_aux)
     many = len(tree_flatten(results)[0])
 
-    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+    def pull(cotangents: Value, retain_graph: bool = True, create_graph: bool | None = None) -> Value:
         directions, spec = tree_flatten(cotangents)
         if create_graph is not None or len(directions) != many or not _all_tensors(directions):
             refuse("cotangents that do not fit the results")
@@ -183,7 +182,7 @@ def vjp(func: Any, *primals: Any, has_aux: bool = False) -> Any:
     return (results, pull, rest) if has_aux else (results, pull)
 
 
-def _kept(func: Any, primals: Any, has_aux: bool) -> tuple[Any, Any, Any]:
+def _kept(func: Value, primals: Value, has_aux: bool) -> tuple[Value, Value, Value]:
     """Call the function: its results, what came beside them, and what stands for it later."""
     given = _Arguments(primals, {}, tuple(range(len(primals))), True)
     outputs, rest, spec = _separate(given.call(func), has_aux)
@@ -195,13 +194,13 @@ def _kept(func: Any, primals: Any, has_aux: bool) -> tuple[Any, Any, Any]:
     return tree_unflatten(found[:count], out_spec), tree_unflatten(found[count:], spec) if has_aux else None, kept
 
 
-def linearize(func: Any, *primals: Any) -> Any:
+def linearize(func: Value, *primals: Value) -> Value:
     """Interpreted instead of `torch.func.linearize`, whose linear function has no gradient with respect to the primals."""
     results, _, kept = _kept(func, primals, False)
     if any([t.requires_grad for t in tree_flatten(results)[0]]):
         refuse("linearize of what requires grad")
 
-    def push(*tangents: Any) -> Any:
+    def push(*tangents: Value) -> Value:
         directions, spec = tree_flatten(tangents)
         if spec != tree_flatten(primals)[1] or not _all_tensors(directions):
             refuse("tangents that do not fit the primals")
@@ -212,42 +211,47 @@ def linearize(func: Any, *primals: Any) -> Any:
 
 
 def jacrev(
-    func: Any, argnums: Any = 0, *, has_aux: bool = False, chunk_size: Any = None, _preallocate_and_copy: bool = False
-) -> Any:
+    func: Value,
+    argnums: Value = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: Value = None,
+    _preallocate_and_copy: bool = False,
+) -> Value:
     """Interpreted instead of `torch.func.jacrev`."""
     options = {"chunk_size": chunk_size, "_preallocate_and_copy": _preallocate_and_copy}
     return _with_jacobian("jacrev", func, argnums, has_aux, options)
 
 
-def jacfwd(func: Any, argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error") -> Any:
+def jacfwd(func: Value, argnums: Value = 0, has_aux: bool = False, *, randomness: str = "error") -> Value:
     """Interpreted instead of `torch.func.jacfwd`."""
     return _with_jacobian("jacfwd", func, argnums, has_aux, {"randomness": randomness})
 
 
-def hessian(func: Any, argnums: Any = 0) -> Any:
+def hessian(func: Value, argnums: Value = 0) -> Value:
     """Interpreted instead of `torch.func.hessian`."""
     return jacfwd(jacrev(func, argnums), argnums)
 
 
-def _with_jacobian(kind: str, func: Any, argnums: Any, has_aux: bool, options: dict[str, Any]) -> Any:
+def _with_jacobian(kind: str, func: Value, argnums: Value, has_aux: bool, options: dict[str, Value]) -> Value:
     @functools.wraps(func)
-    def wrapper_fn(*args: Any) -> Any:
+    def wrapper_fn(*args: Value) -> Value:
         return call_jacobian(kind, func, argnums, has_aux, options, args)
 
     return wrapper_fn
 
 
 def call_jacobian(
-    kind: str, func: Any, argnums: Any, has_aux: bool, options: dict[str, Any], args: tuple[Any, ...]
-) -> Any:
+    kind: str, func: Value, argnums: Value, has_aux: bool, options: dict[str, Value], args: tuple[Value, ...]
+) -> Value:
     """What runs for real where `captured_jacobian` does not cover a call."""
-    transform: Any = getattr(torch.func, kind)
+    transform: Value = getattr(torch.func, kind)
     return transform(func, argnums, has_aux=has_aux, **options)(*args)
 
 
 def captured_jacobian(
-    kind: str, func: Any, argnums: Any, has_aux: bool, options: dict[str, Any], args: tuple[Any, ...]
-) -> Any:
+    kind: str, func: Value, argnums: Value, has_aux: bool, options: dict[str, Value], args: tuple[Value, ...]
+) -> Value:
     """Interpreted instead of `call_jacobian`."""
     given = _Arguments(args, {}, argnums, kind == "jacrev")
     outputs, rest, spec = _separate(given.call(func), has_aux)

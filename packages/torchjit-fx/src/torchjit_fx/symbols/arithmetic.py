@@ -11,8 +11,9 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.leaves import Function
 from torchjit_fx.symbols.float_node import FloatNode, derived
-from torchjit_fx.symbols.floats import MATH_FUNCTIONS
+from torchjit_fx.symbols.floats import MATH_FUNCTIONS, Operand
 
 __all__ = ["ARITHMETIC", "calculate"]
 
@@ -34,7 +35,7 @@ ARITHMETIC: frozenset[Any] = frozenset(
 """The callables that `calculate` knows."""
 
 
-def calculate(fn: Any, nodes: list[Any]) -> tuple[Any, Callable[..., Any]]:
+def calculate(fn: Function, nodes: list[Operand]) -> tuple[Any, Callable[..., Any]]:
     """What `fn` gives for int and float nodes, at least one of them a float's.
 
     Returns:
@@ -74,7 +75,7 @@ def calculate(fn: Any, nodes: list[Any]) -> tuple[Any, Callable[..., Any]]:
     raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, getattr(fn, "__name__", repr(fn)))
 
 
-def calculated(self: FloatNode, fn: Any, values: Sequence[Any]) -> Any:
+def calculated(self: FloatNode, fn: Function, values: Sequence[Any]) -> Operand:
     """`fn` of Python and torch numbers, one of them this float: for graphs that are run again on symbolic numbers.
 
     Returns:
@@ -95,11 +96,11 @@ def calculated(self: FloatNode, fn: Any, values: Sequence[Any]) -> Any:
     node, _ = calculate(fn, nodes)
     if node.constant is not None:
         return node.constant
-    wrap_node: Any = torch.SymFloat if isinstance(node, FloatNode) else torch.SymInt
+    wrap_node: Operand = torch.SymFloat if isinstance(node, FloatNode) else torch.SymInt
     return wrap_node(node)
 
 
-def _is_arithmetic(fn: Any) -> bool:
+def _is_arithmetic(fn: Function) -> bool:
     try:
         return fn in ARITHMETIC
     except TypeError:
@@ -109,7 +110,7 @@ def _is_arithmetic(fn: Any) -> bool:
 FloatNode.calculate = calculated  # type: ignore[attr-defined]  # it needs this module's tables
 
 
-def _extreme(name: str, fn: Any, nodes: list[Any]) -> Any:
+def _extreme(name: str, fn: Function, nodes: list[Operand]) -> Operand:
     """Between two floats the larger or smaller; beside an int it may be the int, so which one is decided."""
     left, right = nodes
     if isinstance(left, FloatNode) and isinstance(right, FloatNode):

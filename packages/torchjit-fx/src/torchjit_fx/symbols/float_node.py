@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 from torchjit_core.expr import Expr, conj, ge, gt, ne
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.leaves import Function
 from torchjit_fx.node_base import Node
 from torchjit_fx.node_context import NodeContext
 from torchjit_fx.symbols import floats
-from torchjit_fx.symbols.floats import FloatExpr
+from torchjit_fx.symbols.floats import FloatExpr, Operand
 from torchjit_fx.symbols.sympy_view import sympy_float
 
 __all__ = ["COMPARISONS", "FUNCTIONS", "FloatNode", "derived"]
@@ -73,13 +74,13 @@ class FloatNode(Node):
         return self.hint
 
     @property
-    def expr(self) -> Any:
+    def expr(self) -> Operand:
         """A sympy view: fixes the value."""
         return sympy_float(self.fix())
 
     _expr = expr
 
-    def _value_eq(self, other: Any) -> bool:
+    def _value_eq(self, other: Operand) -> bool:
         return type(other) is FloatNode and self.expression is other.expression
 
     def _value_hash(self) -> int:
@@ -95,7 +96,7 @@ class FloatNode(Node):
             self._settle("repr", repr(self.hint))
         return self.hint
 
-    def _settle(self, what: str, value: Any) -> None:
+    def _settle(self, what: str, value: Operand) -> None:
         """Guard that `what` of this float gives `value`."""
         text = self.expression.text
         # repr tells 0.0 from -0.0 and knows NaN; the guards' language has no repr.
@@ -107,10 +108,10 @@ class FloatNode(Node):
             sign = "" if self.hint else f" and math.copysign(1.0, {text}) == {math.copysign(1.0, self.hint)}"  # type: ignore[arg-type]
             self.context.settle(f"{text} == {floats.constant(self.hint)}{sign}", self.expression)  # type: ignore[arg-type]
 
-    def guard_float(self, file: Any = None, line: Any = 0) -> float:
+    def guard_float(self, file: object = None, line: object = 0) -> float:
         return self.fix()
 
-    def guard_bool(self, file: Any = None, line: Any = 0) -> bool:
+    def guard_bool(self, file: object = None, line: object = 0) -> bool:
         return bool(self._compare("ne", self.wrap_float(0.0)).guard_bool())
 
     def bool_(self) -> bool:
@@ -119,10 +120,10 @@ class FloatNode(Node):
     def sym_float(self) -> FloatNode:
         return self
 
-    def sym_int(self) -> Any:
+    def sym_int(self) -> Operand:
         return self.trunc()
 
-    def _rounded(self, what: str, fn: Callable[[float], int]) -> Any:
+    def _rounded(self, what: str, fn: Callable[[float], int]) -> Operand:
         """An int that follows from the float: it is fixed, the float is not."""
         if self.hint is None:
             raise GraphBreak(breaks.DATA_DEPENDENT, f"{what}({self.expression})", self.context.location())
@@ -130,27 +131,27 @@ class FloatNode(Node):
         self._settle(what, value)
         return self.wrap_int(value)
 
-    def floor(self) -> Any:
+    def floor(self) -> Operand:
         if self.ratio is not None:
             return self.int_kind(self.ratio[0] // self.ratio[1], self.context)
         return self._rounded("math.floor", math.floor)
 
-    def ceil(self) -> Any:
+    def ceil(self) -> Operand:
         if self.ratio is not None:
             return self.int_kind(-(-self.ratio[0] // self.ratio[1]), self.context)
         return self._rounded("math.ceil", math.ceil)
 
-    def trunc(self) -> Any:
+    def trunc(self) -> Operand:
         if self.ratio is not None and self.context.decide(conj(ge(self.ratio[0], 0), gt(self.ratio[1], 0))):
             return self.floor()
         return self._rounded("int", int)
 
-    def round(self, ndigits: int | None = None) -> Any:
+    def round(self, ndigits: int | None = None) -> Operand:
         if ndigits is None:
             return self._rounded("round", round)
         return self._derive(f"round({{}}, {int(ndigits)})", lambda a: round(a, int(ndigits)))
 
-    def is_integer(self) -> Any:
+    def is_integer(self) -> Operand:
         return self._decided("{} == int({})", lambda a: a.is_integer(), self, self)
 
     def neg(self) -> FloatNode:
@@ -162,10 +163,10 @@ class FloatNode(Node):
     def pos(self) -> FloatNode:
         return self
 
-    def _derive(self, template: str, fn: Callable[..., Any], *others: Any) -> FloatNode:
+    def _derive(self, template: str, fn: Function, *others: Operand) -> FloatNode:
         return derived(self.context, template, fn, self, *others)
 
-    def _decided(self, template: str, fn: Callable[..., bool], *operands: Any) -> Any:
+    def _decided(self, template: str, fn: Callable[..., bool], *operands: Operand) -> Operand:
         hints = [_hint_of(o) for o in operands]
         expression = floats.combine(template, *map(_operand, operands))
         if None in hints:
@@ -174,10 +175,10 @@ class FloatNode(Node):
         self.context.settle(str(expression) if truth else f"not ({expression})", expression)
         return self.wrap_bool(truth)
 
-    def _compare(self, name: str, other: Any) -> Any:
+    def _compare(self, name: str, other: Operand) -> Operand:
         return self._decided(f"{{}} {COMPARISONS[name]} {{}}", getattr(operator, name), self, other)
 
-    def pow(self, other: Any) -> FloatNode:
+    def pow(self, other: Operand) -> FloatNode:
         power = other.maybe_as_float() if isinstance(other, FloatNode) else 1.0
         # A fractional power of a negative float would be a complex number.
         fractional = power is None or not power.is_integer()
@@ -187,23 +188,23 @@ class FloatNode(Node):
 
     float_pow = pow
 
-    def rpow(self, base: Any) -> FloatNode:
+    def rpow(self, base: Operand) -> FloatNode:
         return derived(self.context, "({} ** {})", operator.pow, base, self)
 
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
-def _hint_of(node: Any) -> Any:
+def _hint_of(node: Operand) -> Operand:
     """The value at capture of an int or float node, None where only the run knows it."""
     return node.hint if isinstance(node, FloatNode) else node.context.seen(node.expression)
 
 
-def _operand(node: Any) -> FloatExpr:
+def _operand(node: Operand) -> FloatExpr:
     return node.expression if isinstance(node, FloatNode) else floats.of_int(node.expression)
 
 
-def derived(context: NodeContext, template: str, fn: Callable[..., Any], *operands: Any) -> FloatNode:
+def derived(context: NodeContext, template: str, fn: Function, *operands: Operand) -> FloatNode:
     """A float computed from int and float nodes: `fn` of their values, `template` of their texts.
 
     Where Python raises for other numbers, that it does not is relied on: the graph would raise past the program's `except`.

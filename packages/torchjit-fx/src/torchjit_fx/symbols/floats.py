@@ -7,13 +7,16 @@ and a guard on it is evaluated by Python too, so it agrees with eager Python to 
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import Any, TypeAlias, final
 from weakref import WeakValueDictionary
 
 from torchjit_core.expr import Expr
 from torchjit_core.paths import AccessPath
 
-__all__ = ["MATH_FUNCTIONS", "FloatExpr"]
+__all__ = ["MATH_FUNCTIONS", "FloatExpr", "Operand"]
+
+Operand: TypeAlias = Any
+"""A node of a number that varies, or a plain number."""
 
 MATH_FUNCTIONS = frozenset(
     {"sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "cos", "sin", "tan", "acos", "asin", "atan", "cosh", "sinh",

@@ -15,11 +15,11 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.leaves import SymLeaf
+from torchjit_fx.leaves import Function, Raw, SymLeaf
 from torchjit_fx.node_context import NodeContext
 from torchjit_fx.protocols import SymbolicSizes
 from torchjit_fx.symbols.float_node import FloatNode
-from torchjit_fx.symbols.floats import FloatExpr
+from torchjit_fx.symbols.floats import FloatExpr, Operand
 from torchjit_fx.symbols.symnode import BoolNode, IntNode, sym_int
 
 __all__ = ["ShapeEnvView", "SymbolicNumbers"]
@@ -84,31 +84,31 @@ class ShapeEnvView(_NothingPending):
         """torch binds unbacked symbols to outputs itself; here the graph's nodes do."""
         yield False
 
-    def _maybe_evaluate_static(self, expr: Any, **options: Any) -> Any:
+    def _maybe_evaluate_static(self, expr: Operand, **options: Raw) -> Raw:
         """A sympy expression without symbols is its own value; others are not known."""
         return expr if not expr.free_symbols else None
 
     def evaluate_sym_node(
-        self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None, **options: Any
-    ) -> Any:
+        self, node: Operand, size_oblivious: bool = False, fallback_value: bool | None = None, **options: Raw
+    ) -> Raw:
         """The value of a node at capture, guarded; where only the run knows it, `fallback_value`, if there is one."""
         if fallback_value is not None and node.is_bool() and not node.has_hint():
             return node._or(fallback_value)
         return node.guard_bool() if node.is_bool() else node.guard_int(None, 0) if node.is_int() else node.fix()
 
-    def create_unbacked_symint(self, *args: Any, **kwargs: Any) -> Any:
+    def create_unbacked_symint(self, *args: Raw, **kwargs: Raw) -> Raw:
         """A number that only the run knows."""
         return sym_int(self.context.fresh_int(), self.context)
 
-    def create_unbacked_symbool(self, *args: Any, **kwargs: Any) -> Any:
+    def create_unbacked_symbool(self, *args: Raw, **kwargs: Raw) -> Raw:
         """A truth that only the run knows."""
         return torch.SymBool(BoolNode(eq(self.context.fresh_int(0, 1), 1), self.context))  # type: ignore[arg-type]
 
-    def create_unbacked_symfloat(self, *args: Any, **kwargs: Any) -> Any:
+    def create_unbacked_symfloat(self, *args: Raw, **kwargs: Raw) -> Raw:
         """A float that only the run knows."""
         return torch.SymFloat(FloatNode(None, self.context.fresh_float(), self.context))  # type: ignore[arg-type]
 
-    def _constrain_range_for_size(self, symbol: Any, min: int | None = None, max: int | None = None) -> None:
+    def _constrain_range_for_size(self, symbol: Operand, min: int | None = None, max: int | None = None) -> None:
         """torch knows bounds of a size that depends on data; `symbol` is our node's sympy view."""
         found = next(s for s in self.context.fresh if s.name == symbol.name)
         upper = max if isinstance(max, int) and max < 2**62 else None
@@ -142,7 +142,7 @@ class SymbolicNumbers:
         self._floats: dict[AccessPath, tuple[SymLeaf, float]] = {}
         self._computed: dict[Expr | FloatExpr, tuple[AccessPath, int | float]] = {}
 
-    def sym_int(self, expr: int | Expr) -> Any:
+    def sym_int(self, expr: int | Expr) -> Raw:
         """The torch.SymInt (or int) of an expression; one object per expression."""
         if isinstance(expr, int):
             return expr
@@ -152,7 +152,7 @@ class SymbolicNumbers:
             found = self._values[expr] = sym_int(expr, self.context)
         return found
 
-    def expression(self, value: Any) -> int | Expr:
+    def expression(self, value: Raw) -> int | Expr:
         """The expression of a torch.SymInt; an int where it is one."""
         if type(value) is int:
             return value
@@ -166,7 +166,7 @@ class SymbolicNumbers:
         if not isinstance(size, int):
             self.context.fresh |= size.symbols
 
-    def plain(self, expr: int | Expr) -> Any:
+    def plain(self, expr: int | Expr) -> Raw:
         """The leaf of an input number, or the int that it is."""
         if isinstance(expr, int) or expr.value is not None:
             return expr if isinstance(expr, int) else expr.value
@@ -254,14 +254,14 @@ class SymbolicNumbers:
         with self.asked_by_user():
             return bool(leaf.value)
 
-    def fix(self, leaf: SymLeaf) -> Any:
+    def fix(self, leaf: SymLeaf) -> Raw:
         """The value at capture, guarded: the specialisation holds for this value only."""
         with self.asked_by_user():
             if isinstance(leaf.value, torch.SymInt):
                 return int(leaf.value)
             return bool(leaf.value) if isinstance(leaf.value, torch.SymBool) else leaf.value.node.fix()
 
-    def convert(self, fn: Any, leaf: SymLeaf, record: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
+    def convert(self, fn: Function, leaf: SymLeaf, record: Callable[[Any, tuple[Any, ...]], Any]) -> Raw:
         """int(), float(), bool() ... of a symbolic number; operator.index() asks for the value and fixes it."""
         cls = self.type_of(leaf)
         if fn in (bool, operator.truth):
@@ -276,7 +276,7 @@ class SymbolicNumbers:
             return record(torch.sym_int, (leaf,))
         return fn(self.fix(leaf))
 
-    def attribute(self, leaf: SymLeaf, name: str, location: CodeLocation | None) -> Any:
+    def attribute(self, leaf: SymLeaf, name: str, location: CodeLocation | None) -> Raw:
         """Attributes of Python's numbers."""
         if name in ("real", "numerator"):
             return leaf

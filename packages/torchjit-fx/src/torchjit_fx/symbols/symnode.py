@@ -19,6 +19,7 @@ from torchjit_fx.node_base import Node, truth
 from torchjit_fx.node_context import NodeContext
 from torchjit_fx.symbols import layouts
 from torchjit_fx.symbols.float_node import COMPARISONS, FUNCTIONS, FloatNode, derived
+from torchjit_fx.symbols.floats import Operand
 from torchjit_fx.symbols.sympy_view import sympy_bool, sympy_int
 
 __all__ = ["BoolNode", "IntNode", "sym_int"]
@@ -65,13 +66,13 @@ class IntNode(Node):
         return found if found is not None else self.context.sizes.hint(self.expression)
 
     @property
-    def expr(self) -> Any:
+    def expr(self) -> Operand:
         """A sympy view, for torch code that asks for one."""
         return sympy_int(self.expression)
 
     _expr = expr
 
-    def _value_eq(self, other: Any) -> bool:
+    def _value_eq(self, other: Operand) -> bool:
         return type(other) is IntNode and self.expression is other.expression
 
     def _value_hash(self) -> int:
@@ -80,13 +81,13 @@ class IntNode(Node):
     def int_(self) -> int:
         return self.context.fix(self.expression)
 
-    def guard_int(self, file: Any, line: Any) -> int:
+    def guard_int(self, file: object, line: object) -> int:
         return self.context.fix(self.expression)
 
-    def guard_float(self, file: Any, line: Any) -> float:
+    def guard_float(self, file: object, line: object) -> float:
         return float(self.context.fix(self.expression))
 
-    def guard_bool(self, file: Any, line: Any) -> bool:
+    def guard_bool(self, file: object, line: object) -> bool:
         return self.context.decide(ne(self.expression, 0))
 
     bool_ = functools.partialmethod(guard_bool, None, 0)
@@ -96,7 +97,7 @@ class IntNode(Node):
         made.ratio = (self.expression, constant(1))
         return made
 
-    def int_truediv(self, other: Any) -> FloatNode:
+    def int_truediv(self, other: Operand) -> FloatNode:
         if isinstance(other, FloatNode):
             return derived(self.context, "({} / {})", operator.truediv, self, other)
         made = derived(self.context, "({} / {})", operator.truediv, self, other)
@@ -105,17 +106,17 @@ class IntNode(Node):
 
     truediv = int_truediv
 
-    def pow_by_natural(self, other: Any) -> Any:
+    def pow_by_natural(self, other: Operand) -> Operand:
         if isinstance(other, FloatNode):
             return other.rpow(self)
         return IntNode(self.expression ** self.context.fix(other.expression), self.context)
 
     pow = pow_by_natural
 
-    def lshift(self, other: Any) -> IntNode:
+    def lshift(self, other: Operand) -> IntNode:
         return IntNode(self.expression * 2 ** self.context.fix(other.expression), self.context)
 
-    def rshift(self, other: Any) -> IntNode:
+    def rshift(self, other: Operand) -> IntNode:
         return IntNode(self.expression // 2 ** self.context.fix(other.expression), self.context)
 
     def abs(self) -> IntNode:
@@ -124,7 +125,7 @@ class IntNode(Node):
     def neg(self) -> IntNode:
         return IntNode(-self.expression, self.context)
 
-    def sym_sum(self, terms: Sequence[Any]) -> IntNode:
+    def sym_sum(self, terms: Sequence[Operand]) -> IntNode:
         return IntNode(sum((t.expression for t in terms), constant(0)), self.context)
 
     def floor(self) -> IntNode:
@@ -135,25 +136,25 @@ class IntNode(Node):
     def round(self, ndigits: int | None = None) -> IntNode:
         return self
 
-    def _fixed(self, other: Any, fn: Callable[[int, int], int]) -> IntNode:
+    def _fixed(self, other: Operand, fn: Callable[[int, int], int]) -> IntNode:
         return IntNode(
             constant(fn(self.context.fix(self.expression), self.context.fix(other.expression))), self.context
         )
 
-    def bitwise_and(self, other: Any) -> IntNode:
+    def bitwise_and(self, other: Operand) -> IntNode:
         return self._fixed(other, operator.and_)
 
-    def bitwise_or(self, other: Any) -> IntNode:
+    def bitwise_or(self, other: Operand) -> IntNode:
         return self._fixed(other, operator.or_)
 
-    def bitwise_xor(self, other: Any) -> IntNode:
+    def bitwise_xor(self, other: Operand) -> IntNode:
         return self._fixed(other, operator.xor)
 
 
 def _int_operation(name: str, fn: Callable[[Expr, Expr], Expr]) -> None:
     """Between ints; with a float on the right Python's rule makes a float."""
 
-    def operation(self: IntNode, other: Any) -> Any:
+    def operation(self: IntNode, other: Operand) -> Operand:
         if isinstance(other, FloatNode):
             template = f"({{}} {_SIGNS[name]} {{}})" if name in _SIGNS else f"{name.removeprefix('sym_')}({{}}, {{}})"
             return derived(self.context, template, _PLAIN[name], self, other)
@@ -173,7 +174,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 
 
 def _comparison(name: str, fn: Callable[[Any, Any], Condition]) -> None:
-    def compare(self: IntNode, other: Any) -> Any:
+    def compare(self: IntNode, other: Operand) -> Operand:
         if isinstance(other, FloatNode):
             return other._decided(f"{{}} {COMPARISONS[name]} {{}}", getattr(operator, name), self, other)
         return BoolNode(fn(self.expression, other.expression), self.context)
@@ -205,7 +206,7 @@ for _rule in (
     )
 
 
-def _indicator(self: IntNode, sizes: Any, strides: Any) -> IntNode:
+def _indicator(self: IntNode, sizes: Sequence[Operand], strides: Sequence[Operand]) -> IntNode:
     dense = layouts.is_non_overlapping_and_dense(
         [n.expression for n in sizes], [n.expression for n in strides], self.context
     )
@@ -266,16 +267,16 @@ class BoolNode(Node):
     _hint = hint
 
     @property
-    def expr(self) -> Any:
+    def expr(self) -> Operand:
         """A sympy view."""
         return sympy_bool(self.condition)
 
     _expr = expr
 
-    def guard_bool(self, file: Any = None, line: Any = 0) -> bool:
+    def guard_bool(self, file: object = None, line: object = 0) -> bool:
         return self.context.decide(self.condition)
 
-    def expect_true(self, file: Any = None, line: Any = 0) -> bool:
+    def expect_true(self, file: object = None, line: object = 0) -> bool:
         return self.stated(None)
 
     def stated(self, text: str | None) -> bool:
@@ -288,13 +289,13 @@ class BoolNode(Node):
     def bool_(self) -> bool:
         return self.context.decide(self.condition)
 
-    def guard_int(self, file: Any, line: Any) -> int:
+    def guard_int(self, file: object, line: object) -> int:
         return int(self.context.decide(self.condition))
 
-    def guard_or_false(self, file: Any = None, line: Any = 0) -> bool:
+    def guard_or_false(self, file: object = None, line: object = 0) -> bool:
         return self._or(False)
 
-    def guard_or_true(self, file: Any = None, line: Any = 0) -> bool:
+    def guard_or_true(self, file: object = None, line: object = 0) -> bool:
         return self._or(True)
 
     def _or(self, default: bool) -> bool:
@@ -306,13 +307,13 @@ class BoolNode(Node):
 
     guard_size_oblivious = guard_bool
 
-    def statically_known_true(self, file: Any = None, line: Any = 0) -> bool:
+    def statically_known_true(self, file: object = None, line: object = 0) -> bool:
         return self.maybe_as_bool() is True or self.context.sizes.known(self.condition) is True
 
-    def sym_and(self, other: Any) -> BoolNode:
+    def sym_and(self, other: Operand) -> BoolNode:
         return BoolNode(conj(self.condition, other.condition), self.context)
 
-    def sym_or(self, other: Any) -> BoolNode:
+    def sym_or(self, other: Operand) -> BoolNode:
         return BoolNode(disj(self.condition, other.condition), self.context)
 
     and_, or_ = sym_and, sym_or
@@ -320,16 +321,16 @@ class BoolNode(Node):
     def sym_not(self) -> BoolNode:
         return BoolNode(negate(self.condition), self.context)
 
-    def eq(self, other: Any) -> BoolNode:
+    def eq(self, other: Operand) -> BoolNode:
         same = disj(conj(self.condition, other.condition), conj(negate(self.condition), negate(other.condition)))
         return BoolNode(same, self.context)
 
-    def ne(self, other: Any) -> BoolNode:
+    def ne(self, other: Operand) -> BoolNode:
         return self.eq(other).sym_not()
 
     xor = ne
 
-    def sym_ite(self, then: Any, otherwise: Any) -> Any:
+    def sym_ite(self, then: Any, otherwise: Any) -> Operand:
         return then if self.context.decide(self.condition) else otherwise
 
 
@@ -338,6 +339,6 @@ for _name in FUNCTIONS:
 Node.int_kind, Node.bool_kind, Node.float_kind = IntNode, BoolNode, FloatNode
 
 
-def sym_int(expression: Expr, context: NodeContext) -> Any:
+def sym_int(expression: Expr, context: NodeContext) -> Operand:
     """The torch.SymInt of an expression, or the int that it is."""
     return torch.SymInt(IntNode(expression, context)) if expression.value is None else expression.value  # type: ignore[arg-type]

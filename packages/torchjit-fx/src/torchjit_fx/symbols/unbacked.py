@@ -13,6 +13,7 @@ from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, CallRule, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["SHAPE_QUESTIONS", "check_is_size", "read_list", "read_number"]
 
@@ -20,7 +21,7 @@ _MOST_ITEMS = 1024
 """Of a `tolist()` that becomes single reads."""
 
 
-def read_number(domain: CallDomain, leaf: TensorLeaf, what: str, capture: Any) -> Any:
+def read_number(domain: CallDomain, leaf: TensorLeaf, what: str, capture: CaptureContext) -> Raw:
     """`leaf.item()` as a number of the graph.
 
     Raises:
@@ -34,7 +35,7 @@ def read_number(domain: CallDomain, leaf: TensorLeaf, what: str, capture: Any) -
     return domain.recorder.call(torch.Tensor.item, (leaf,), {}, capture)
 
 
-def read_list(domain: CallDomain, leaf: TensorLeaf, capture: Any) -> Any:
+def read_list(domain: CallDomain, leaf: TensorLeaf, capture: CaptureContext) -> Raw:
     """`leaf.tolist()`."""
     sizes = leaf.record.sizes
     count = 1
