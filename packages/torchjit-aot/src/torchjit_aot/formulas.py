@@ -17,6 +17,7 @@ from torch import fx
 
 from torchjit_aot.dropout_scales import rounded_scale
 from torchjit_aot.joint import JointGraph
+from torchjit_torch.node_meta import BACKWARD
 
 __all__ = ["Formula", "find_formulas"]
 
@@ -50,7 +51,7 @@ def find_formulas(joint: JointGraph, *, exact: bool = False) -> dict[fx.Node, Fo
     found: dict[fx.Node, Formula] = {}
     formulas = _EXACT if exact else _FORMULAS
     for node in joint.graph.nodes:
-        if node.op == "call_function" and node.target in formulas and not node.meta.get("backward"):
+        if node.op == "call_function" and node.target in formulas and not BACKWARD.of(node):
             items: dict[int, fx.Node] = {u.args[1]: u for u in node.users if u.target is operator.getitem}
             made = formulas[node.target](node, items) if 0 in items else None
             if made is not None:

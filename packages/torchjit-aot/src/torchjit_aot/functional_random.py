@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.record import SOURCE_KEYS
+from torchjit_torch.node_meta import RECOMPUTE
 from torchjit_torch.operators import is_random
 
 __all__ = ["draw_from_seeds", "philox"]
@@ -197,7 +198,7 @@ def _give_seeds(graph: fx.Graph, device: torch.device, nodes: Sequence[fx.Node])
         device=device,
         pin_memory=False,
     )
-    seeds.meta.pop("recompute", None)
+    RECOMPUTE.drop(seeds)
     for position, node in enumerate(nodes):
         seed = call(node, aten.select.int, (seeds, 0, position))
         node.target, node.args = _RULES[node.target], (seed, *node.args)  # type: ignore[index]

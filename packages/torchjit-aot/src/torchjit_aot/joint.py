@@ -26,6 +26,7 @@ from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE, TRACE_FAILE
 from torchjit_aot.replay import replay
 from torchjit_aot.synthetic_bases import SyntheticBase, fake_views
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.node_meta import BACKWARD
 from torchjit_torch.quiet_fakes import QUIET_FAKES
 
 aten = torch.ops.aten
@@ -247,7 +248,7 @@ def _unseen(graph: fx.Graph, moving: dict[fx.Node, tuple[int, fx.Node]]) -> froz
     place = {node: k for k, node in enumerate(graph.nodes)}
     made: dict[int, int] = {}  # from an operator's number to its first node
     for node, k in place.items():
-        if not node.meta.get("backward") and "seq_nr" in node.meta:
+        if not BACKWARD.of(node) and "seq_nr" in node.meta:
             made.setdefault(node.meta["seq_nr"], k)
     unseen = set()
     for node, (i, change) in moving.items():
@@ -255,7 +256,7 @@ def _unseen(graph: fx.Graph, moving: dict[fx.Node, tuple[int, fx.Node]]) -> froz
         readers = []
         for other in graph.nodes:
             if any(source in views for source in other.all_input_nodes):
-                if other.meta.get("backward"):
+                if BACKWARD.of(other):
                     readers.append(other)
                 elif is_alias(other):
                     views.add(other)

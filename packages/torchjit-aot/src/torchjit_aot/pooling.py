@@ -10,7 +10,7 @@ from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from torchjit_aot.joint import JointGraph
-from torchjit_torch.node_meta import FROM_PLACES
+from torchjit_torch.node_meta import FROM_PLACES, RECOMPUTE
 
 __all__ = ["slim_max_pools"]
 
@@ -70,14 +70,14 @@ def _through_a_byte(
         column = call(aten.sub.Tensor, call(aten.remainder.Scalar, indices, width), left)
         place = call(aten.add.Tensor, call(aten.mul.Tensor, row, kw), column)
         byte = call(aten._to_copy.default, place, dtype=torch.int8)
-        byte.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+        RECOMPUTE.put(byte, CheckpointPolicy.MUST_SAVE)
         wide = call(aten._to_copy.default, byte, dtype=torch.int64)
         row = call(aten.add.Tensor, call(aten.div.Tensor_mode, wide, kw, rounding_mode="floor"), top)
         column = call(aten.add.Tensor, call(aten.remainder.Scalar, wide, kw), left)
         whole = call(aten.add.Tensor, call(aten.mul.Tensor, row, width), column)
     graph.erase_node(anchor)
     for node in (row, column, whole):
-        node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+        RECOMPUTE.put(node, CheckpointPolicy.MUST_RECOMPUTE)
     return whole
 
 

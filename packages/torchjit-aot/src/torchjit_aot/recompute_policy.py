@@ -13,6 +13,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from torchjit_aot.autograd_nodes.needs import Needs
 from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_reduction, is_symbolic, owner_of
 from torchjit_aot.formulas import Formula
+from torchjit_torch.node_meta import BACKWARD, CHECKPOINT_REGION, RECOMPUTE
 from torchjit_torch.operators import is_random, writes_to
 
 __all__ = ["MATERIALIZED", "banned_nodes", "parents_of"]
@@ -55,7 +56,7 @@ def banned_nodes(
     reads: dict[fx.Node, frozenset[fx.Node]] = {}
     exits = _results_of_regions(order)
     for node in order:
-        tag = node.meta.get("recompute")  # the program's own wish, which comes before any allowance
+        tag = RECOMPUTE.of(node)  # the program's own wish, which comes before any allowance
         forced = (node in allowed and tag not in _SAVE) or (tag in _RECOMPUTE and node not in exits)
         why = (
             REMEMBERED
@@ -83,10 +84,10 @@ def _results_of_regions(order: Sequence[fx.Node]) -> set[fx.Node]:
     """
     found: set[fx.Node] = set()
     for node in order:
-        region = node.meta.get("ac_graph_id")
-        if region is None or node.meta.get("backward") or node.meta.get("recompute") not in _RECOMPUTE:
+        region = CHECKPOINT_REGION.of(node)
+        if region is None or BACKWARD.of(node) or RECOMPUTE.of(node) not in _RECOMPUTE:
             continue
-        if any(user.meta.get("ac_graph_id") != region for user in node.users if not user.meta.get("backward")):
+        if any(CHECKPOINT_REGION.of(user) != region for user in node.users if not BACKWARD.of(user)):
             found.add(owner_of(node))
     return found
 
@@ -109,9 +110,9 @@ def _why_never(node: fx.Node, *, has_formula: bool) -> str | None:
 
 
 def _why_not(node: fx.Node, needs: Needs, has_formula: bool, materialize: bool) -> str | None:
-    if node.meta.get("recompute") in _SAVE:
+    if RECOMPUTE.of(node) in _SAVE:
         return "tagged to be saved"
-    if node.meta.get("recompute") in _RECOMPUTE and not is_alias(node):
+    if RECOMPUTE.of(node) in _RECOMPUTE and not is_alias(node):
         return "a result of a checkpointed region"
     if not is_fusible(node) and not has_formula:
         whole = node.args[0] if node.args else None

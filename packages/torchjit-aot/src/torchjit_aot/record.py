@@ -19,6 +19,7 @@ from torchjit_aot.refusals import METADATA_MUTATION, RANDOM_IN_BACKWARD, SUBCLAS
 from torchjit_aot.selective import what_to_do
 from torchjit_aot.symbols import SYMBOLIC_TYPES, SymbolNodes
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.node_meta import BACKWARD, CHECKPOINT_POLICY, RECOMPUTE
 from torchjit_torch.operators import is_random, out_of_place, writes_metadata, writes_to
 
 __all__ = ["SOURCE_KEYS", "Recorder", "ViewStep", "add_placeholder"]
@@ -161,7 +162,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The torch-level `node` is about to run: what is recorded next is its doing."""
         self.write_checks()
         self._source = {key: node.meta[key] for key in SOURCE_KEYS if key in node.meta}
-        self._policy = node.meta.get("ac_policy")
+        self._policy = CHECKPOINT_POLICY.of(node)
         self._starts.append(torch._C._autograd._get_sequence_nr())
         self._sources.append(self._source)
 
@@ -245,15 +246,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         node = self._call(func, node_args, node_kwargs, out)
         if self._policy is not None and not self._backward:
-            node.meta["recompute"] = what_to_do(self._policy, func, args, kwargs, out)
+            RECOMPUTE.put(node, what_to_do(self._policy, func, args, kwargs, out))
         if isinstance(out, torch.Tensor):
             self._bind(out, node, func, args, kwargs, None)
         elif isinstance(out, (tuple, list)):
             for index, item in enumerate(out):
                 if isinstance(item, torch.Tensor) and id(item) not in self._nodes:
                     part = self._call(operator.getitem, (node, index), {}, item)
-                    if "recompute" in node.meta:
-                        part.meta["recompute"] = node.meta["recompute"]
+                    if RECOMPUTE.marks(node):
+                        part.meta[RECOMPUTE.name] = node.meta[RECOMPUTE.name]
                     self._bind(item, part, func, args, kwargs, index)
 
     def _bind(self, out: torch.Tensor, node: fx.Node, func: Any, args: Any, kwargs: Any, index: int | None) -> None:
@@ -288,7 +289,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if position >= 0:
                 meta.update(self._sources[position])
         if self._backward:
-            meta["backward"] = True
+            meta[BACKWARD.name] = True
             if is_random(target):
                 raise GraphBreak(RANDOM_IN_BACKWARD, str(target))
         return node

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 
 from torchjit_aot.costs import is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
+from torchjit_torch.node_meta import BACKWARD, RECOMPUTE
 from torchjit_torch.operators import is_random, writes_to
 
 __all__ = ["merge_equal", "remove_no_ops", "rename", "returned_storages", "same_kind"]
@@ -78,7 +79,7 @@ def _is_pure(target: Any) -> bool:
 
 def _key(node: fx.Node) -> Any:
     # what a checkpointed region computes again in the backward must not become the forward's: that saves it
-    part = (bool(node.meta.get("recompute")), bool(node.meta.get("backward")) and not is_fusible(node))
+    part = (bool(RECOMPUTE.of(node)), bool(BACKWARD.of(node)) and not is_fusible(node))
     try:
         key = (node.target, _frozen(node.args), _frozen(node.kwargs), part)
         hash(key)

@@ -19,7 +19,7 @@ from torchjit_aot.partition import Partition
 from torchjit_aot.record import add_placeholder
 from torchjit_core.events import emit_lazy
 from torchjit_core.node_notes import lines_of, values_of
-from torchjit_torch.node_meta import RESULTS
+from torchjit_torch.node_meta import BACKWARD, RESULTS
 from torchjit_torch.operators import has_effect
 
 __all__ = [
@@ -61,7 +61,7 @@ def live_nodes(joint: JointGraph) -> list[fx.Node]:
     """The nodes of the forward: what its results need, and what has an effect of its own."""
     wanted = [slot for slot in joint.slots if isinstance(slot, fx.Node)]
     wanted += list(joint.mutated.values())
-    wanted += [n for n in joint.graph.nodes if not n.meta.get("backward") and has_effect(n.target)]
+    wanted += [n for n in joint.graph.nodes if not BACKWARD.of(n) and has_effect(n.target)]
     return wanted
 
 
@@ -177,7 +177,7 @@ def build_backward(joint: JointGraph, partition: Partition, name: str) -> BuiltG
     with joint.fake_mode, torch.no_grad(), enable_python_dispatcher():
         builder.add_inputs(inputs)
         for node in joint.graph.nodes:
-            if node.meta.get("backward") and node in needed:
+            if BACKWARD.of(node) and node in needed:
                 builder.add(node)
         for grad in grads:
             builder.add(grad)

@@ -20,6 +20,7 @@ from torchjit_fx.autograd.custom_gradient import CapturedFunction
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Raw, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.naming import module_name, placeholder_name
+from torchjit_torch.node_meta import CHECKPOINT_POLICY, CHECKPOINT_REGION, RECOMPUTE
 
 __all__ = ["GraphWriter", "acts_outside", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
 
@@ -234,10 +235,10 @@ class GraphWriter:
             node.meta["nn_module_stack"] = modules
             node.meta["module_path"] = next(reversed(modules.values()))[0]
         if step.checkpoint is not None:
-            node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
-            node.meta["ac_graph_id"] = step.checkpoint.number
+            RECOMPUTE.put(node, CheckpointPolicy.PREFER_RECOMPUTE)
+            CHECKPOINT_REGION.put(node, step.checkpoint.number)
             if step.checkpoint.policy is not None:
-                node.meta["ac_policy"] = step.checkpoint.policy
+                CHECKPOINT_POLICY.put(node, step.checkpoint.policy)
         if len(step.results) == 1 and not step.results[0].way and step.results[0].fake is not None:
             node.meta["val"] = step.results[0].fake
         self._values[id(step)] = node

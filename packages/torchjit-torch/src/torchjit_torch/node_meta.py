@@ -5,6 +5,7 @@ A graph of `torch.fx` passes between packages that do not import each other; wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, final
 
 import attrs
@@ -65,7 +66,7 @@ RECOMPUTE: Key[CheckpointPolicy] = Key("recompute")
 """What the program wants of the node's result between forward and backward, as torch writes it. Written by fx and aot; read by aot."""
 CHECKPOINT_REGION: Key[int] = Key("ac_graph_id")
 """The number of the checkpoint that the node lies in, as torch writes it. Written by fx; read by aot."""
-CHECKPOINT_POLICY: Key[object] = Key("ac_policy")
+CHECKPOINT_POLICY: Key[Callable[..., Any]] = Key("ac_policy")
 """The program's function that decides what a checkpoint keeps. Written by fx; read by aot."""
 FROM_PLACES: Key[bool] = Key("torchjit_from_places")
 """Of a max pool's backward: its indices are computed from the one int8 tensor of places in windows (row by row) behind them, which kernels

@@ -11,6 +11,7 @@ from torchjit_aot.autograd_nodes.dependence import Dependence
 from torchjit_aot.costs import is_symbolic, owner_of
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.symbols import SYMBOLIC_TYPES
+from torchjit_torch.node_meta import BACKWARD, RECOMPUTE
 
 __all__ = ["component_reads", "trace_dependence"]
 
@@ -123,7 +124,7 @@ def _read_slots(joint: JointGraph) -> frozenset[int]:
     """Those of checkpointed regions are not among them: there eager PyTorch reads what it computes again."""
     read: set[fx.Node] = set()
     for node in joint.graph.nodes:
-        if node.meta.get("backward") and node.target not in _SIZES_ONLY and not is_symbolic(node):
-            read.update(owner_of(source) for source in node.all_input_nodes if not source.meta.get("backward"))
+        if BACKWARD.of(node) and node.target not in _SIZES_ONLY and not is_symbolic(node):
+            read.update(owner_of(source) for source in node.all_input_nodes if not BACKWARD.of(source))
     slots = {i: owner_of(slot) for i, slot in enumerate(joint.slots) if isinstance(slot, fx.Node)}
-    return frozenset(i for i, o in slots.items() if o in read and o.op == "call_function" and "recompute" not in o.meta)
+    return frozenset(i for i, o in slots.items() if o in read and o.op == "call_function" and not RECOMPUTE.marks(o))

@@ -12,6 +12,7 @@ from torch import fx
 
 from torchjit_aot.costs import is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
+from torchjit_torch.node_meta import BACKWARD
 from torchjit_torch.operators import has_effect
 
 __all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_inputs"]
@@ -61,15 +62,13 @@ class Needs:
 def _asked_for(joint: JointGraph) -> list[fx.Node]:
     """Expensive operators that the backward itself called without tangents, as a checkpointed region does: they stay."""
     return [
-        node
-        for node in joint.graph.nodes
-        if node.meta.get("backward") and node.op == "call_function" and not _repeats(node)
+        node for node in joint.graph.nodes if BACKWARD.of(node) and node.op == "call_function" and not _repeats(node)
     ]
 
 
 def effects_of_backward(joint: JointGraph) -> list[fx.Node]:
     """What the backward does besides computing gradients: custom operators."""
-    return [node for node in joint.graph.nodes if node.meta.get("backward") and has_effect(node.target)]
+    return [node for node in joint.graph.nodes if BACKWARD.of(node) and has_effect(node.target)]
 
 
 def _repeats(node: fx.Node) -> bool:
