@@ -83,7 +83,7 @@ def test_an_import_loads_no_compiler() -> None:
     added = _told("own backend")["import"]
     assert [m for m in added if not _is_expected(m)] == []
     # The VM and what captures graphs are a few hundred small modules: they come with the first `compile()`.
-    assert len([m for m in added if m.startswith("torchjit")]) < 60
+    assert len([m for m in added if m.startswith("torchjit")]) < 64
 
 
 def test_an_import_takes_little_of_what_torchs_own_takes() -> None:
