@@ -112,6 +112,8 @@ COMPILE: list[Row] = [
     (lambda: compiled(backend="torch_tensorrt"), ValueError, r"use 'tensorrt'"),
     (lambda: run(X, backend=lambda gm, inputs: None), TypeError, r"returned None.*Return gm.forward"),
     (lambda: run(X, backend=lambda gm, inputs: [1]), TypeError, r"returned \[1\].*Return gm.forward"),
+    (lambda: run(X, backend=lambda gm, inputs: lambda *a: None), TypeError, r"graph must return a tuple or list, not 'NoneType': a backend"),
+    (lambda: run(X, backend=Net), RuntimeError, r"Net\.__init__\(\) takes 1 positional argument"),
     (lambda: run(X, backend=no_arguments), RuntimeError, r"no_arguments\(\) takes 0 positional arguments"),
     (lambda: compiled(backend=two, options={"a": 1}), TypeError, r"backend two.*options.*Give the function the keyword"),
     (lambda: compiled(backend=two, mode="max-autotune"), TypeError, r"backend two.*mode.*Give the function"),
@@ -211,6 +213,8 @@ CONFIG: list[Row] = [
     (setting("large_capture_seconds", -3), ValueError, r"want a number"),
     (setting("large_capture_seconds", float("nan")), ValueError, r"want a number"),
     (setting("unroll_limit", -1), ValueError, r"want an int"),
+    (lambda: delattr(T.config, "recompile_limit"), AttributeError, r"cannot be deleted; assign its default"),
+    (patched(None, 5), TypeError, r"config\.patch=None, want a dict"),
     (setting("dynamic_sources", 3), TypeError, r"dynamic_sources=3, want names of places"),
     (setting("static_sources", ["x"]), TypeError, r"want names of places"),
     (setting("unbacked_sources", "L[(:0"), ValueError, r"'L\[\(' is no regular expression"),
@@ -253,6 +257,8 @@ MARKS: list[Row] = [
     (lambda: T.mark_static([X]), TypeError, r"got a list, want a tensor"),
     (lambda: T.mark_static(X, 3), IndexError, r"dimension 3"),
     (lambda: T.mark_unbacked(X, 4), IndexError, r"dimension 4"),
+    (lambda: T.mark_unbacked(X, 0, shape_id=3), TypeError, r"shape_id=3, want a str"),
+    (lambda: T.mark_dynamic(X, torch.tensor(0)), TypeError, r"want an int or a list of ints"),
     (lambda: T.mark_unbacked((2, 3), 0), TypeError, r"got a tuple, want a tensor"),
     (lambda: T.disable(3), TypeError, r"got 3"),
     (lambda: T.disable("f"), TypeError, r"got 'f'"),
@@ -273,6 +279,16 @@ MARKS: list[Row] = [
     (lambda: T.error_on_graph_break(), TypeError, r"error"),
     (lambda: T.error_on_graph_break("yes"), TypeError, r"error_on_graph_break='yes', want True or False"),
     (lambda: T.error_on_graph_break(f), TypeError, r"want True or False"),
+    (lambda: T.set_stance(skip_guard_eval_unsafe="no"), TypeError, BOOL),  # type: ignore[arg-type]
+    (lambda: T.set_stance("zzz"), ValueError, r"stance 'zzz'\. Known: "),  # type: ignore[arg-type]
+    (lambda: T.set_logs(recompiles=3), TypeError, r"recompiles=3, want True or False"),
+    (lambda: T.load_cache_artifacts("abc"), TypeError, r"want bytes, got str"),  # type: ignore[arg-type]
+    (lambda: T.load_cache_artifacts(None), TypeError, r"want bytes, got NoneType"),  # type: ignore[arg-type]
+    (lambda: T.on_compile_start(3), TypeError, r"got 3.*a function of one argument"),  # type: ignore[arg-type]
+    (lambda: T.on_compile_end("f"), TypeError, r"got 'f'"),  # type: ignore[arg-type]
+    (lambda: T.debug_folder(3).__enter__(), TypeError, r"path=3, want a folder"),  # type: ignore[arg-type]
+    (lambda: T.keep_tensor_guards_unsafe(3), TypeError, r"guard_entries=3, want a list of guards"),  # type: ignore[arg-type]
+    (lambda: T.skip_all_guards_unsafe(f), TypeError, r"want a list of guards"),  # type: ignore[arg-type]
     (lambda: T.replace_torch_compile(f), TypeError, r"argument"),
     (lambda: T.compile(lambda x: print(x), fullgraph=True)(X), RuntimeError, r"print.*hint"),
 ]  # fmt: skip
@@ -281,9 +297,9 @@ STANCES: list[Row] = [
     (lambda: T.set_stance("force-eager"), ValueError, r"did you mean 'force_eager'"),
     (lambda: T.set_stance("eager"), ValueError, r"did you mean"),
     (lambda: T.set_stance("zzz"), ValueError, r"Known: .*fail_on_recompile"),
-    (lambda: T.set_stance(3), ValueError, r"stance 3"),
-    (lambda: T.set_stance(None), ValueError, r"stance None"),
-    (lambda: T.set_stance(["default"]), ValueError, r"stance \['default'\]"),
+    (lambda: T.set_stance(3), TypeError, r"stance=3, want a str"),
+    (lambda: T.set_stance(None), TypeError, r"stance=None, want a str"),
+    (lambda: T.set_stance(["default"]), TypeError, r"want a str, the name of a stance"),
     (lambda: T.set_stance("force_eager", force_backend="eager"), ValueError, r"Leave one of the two out"),
     (lambda: T.set_stance(force_backend="egaer"), ValueError, r"did you mean 'eager'"),
     (lambda: T.set_stance(force_backend=3), TypeError, r"3"),

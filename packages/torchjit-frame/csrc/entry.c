@@ -211,8 +211,10 @@ take_item(PyObject *result, Py_ssize_t index)
         }
     }
     else {
-        PyErr_Format(PyExc_TypeError, "the target of an Entry with unwrap=%zd must return a tuple or list, not '%.200s'",
-                     index, Py_TYPE(result)->tp_name);
+        PyErr_Format(PyExc_TypeError,
+                     "a compiled graph must return a tuple or list, not '%.200s': a backend returns a function of the "
+                     "graph's inputs that gives the sequence of its outputs",
+                     Py_TYPE(result)->tp_name);
         Py_DECREF(result);
         return NULL;
     }

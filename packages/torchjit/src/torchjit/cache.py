@@ -12,7 +12,7 @@ import attrs
 import torchjit_inductor
 from torchjit.config import config
 from torchjit.environment import read_environment
-from torchjit.exc import UserError
+from torchjit.exc import UserError, UserTypeError
 from torchjit.user_warnings import warn_user
 from torchjit_core.reasons import reason
 from torchjit_inductor.cpp import bundle, folders
@@ -76,7 +76,7 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo | None:
         UserError: these are no bytes.
     """
     if not isinstance(serialized_artifacts, (bytes, bytearray, memoryview)):
-        raise UserError(NO_ARTIFACTS, f"want bytes, got {type(serialized_artifacts).__name__}")
+        raise UserTypeError(NO_ARTIFACTS, f"want bytes, got {type(serialized_artifacts).__name__}")
     try:
         return bundle.unpack(bytes(serialized_artifacts), folder_in_use())
     except (bundle.BadBundle, OSError) as error:

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 
 import attrs
 
-from torchjit.exc import UserError
+from torchjit.exc import UserTypeError, told
 from torchjit.sharing import all_compilations
 from torchjit_core import events
 from torchjit_core.reasons import reason
@@ -133,5 +133,5 @@ def on_compile_end(callback: Callable[[CompileEvent], object]) -> Callback:
 
 def _registered(kind: str, callback: Callable[[CompileEvent], object]) -> Callback:
     if not callable(callback):
-        raise UserError(NO_CALLBACK, f"got {callback!r}")
+        raise UserTypeError(NO_CALLBACK, f"got {told(callback)}")
     return Callback(kind, callback)

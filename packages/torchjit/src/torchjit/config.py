@@ -167,6 +167,11 @@ class Config:
     def __setattr__(self, name: str, value: Any) -> None:
         self._set({name: value})
 
+    def __delattr__(self, name: str) -> None:
+        raise UserAttributeError(
+            BAD_SETTING, f"torchjit.config.{name} cannot be deleted; assign its default, or use torchjit.config.patch"
+        )
+
     def __dir__(self) -> list[str]:
         return [*_FIELDS, "is_off", "kept", "patch", "snapshot"]
 
@@ -196,7 +201,7 @@ class Config:
         Raises:
             UserError: at once: an unknown name, or a value that the setting cannot have; the nearest right ones are told.
         """
-        if not isinstance(first, (str, Mapping, type(None))):
+        if not isinstance(first, (str, Mapping, type(None))) or (first is None and value is not None):
             raise wrong_type("config.patch", first, "a dict of settings, or keywords")
         given = {**({first: value} if isinstance(first, str) else first or {}), **changes}
         return self._patched(_named(given))

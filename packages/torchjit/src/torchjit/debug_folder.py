@@ -16,6 +16,7 @@ import torch
 import torchjit_report
 from torchjit.backends import Backend
 from torchjit.environment import read_environment
+from torchjit.exc import wrong_type
 from torchjit.logs import bytecode_wanted_by
 from torchjit.options import Options
 from torchjit.user_warnings import warn_user
@@ -48,7 +49,12 @@ def debug_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Yields:
         The folder. It is made if it does not exist.
+
+    Raises:
+        UserError: it is no path.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise wrong_type("path", path, "a folder: a str or a Path")
     folder = Path(path)
     files = _Files(folder)
     bytecode_wanted_by.add(str(id(files)))

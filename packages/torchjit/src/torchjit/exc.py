@@ -117,4 +117,4 @@ def unknown_name(
     near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.4)
     near = near or [n for n in names if n.lower() == str(given).lower()]
     guess = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return error(UNKNOWN_NAME, f"{what} {given!r}{guess} Known: {', '.join(names)}")
+    return error(UNKNOWN_NAME, f"{what} {given!r}{guess or '.'} Known: {', '.join(names)}")

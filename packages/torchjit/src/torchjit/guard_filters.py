@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torchjit.exc import wrong_type
+
 __all__ = [
     "keep_portable_guards_unsafe",
     "keep_tensor_guards_unsafe",
@@ -21,29 +23,39 @@ __all__ = [
 
 def keep_portable_guards_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
     """Accepted for upstream's sake; every guard is kept."""
-    return [True] * len(guard_entries)
+    return _all(guard_entries)
 
 
 def keep_tensor_guards_unsafe(guard_entries: Sequence[Any], keep_parameters: bool = False) -> list[bool]:
     """Accepted for upstream's sake; every guard is kept."""
-    return [True] * len(guard_entries)
+    return _all(guard_entries)
 
 
 def skip_all_guards_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
     """Accepted for upstream's sake; every guard is kept."""
-    return [True] * len(guard_entries)
+    return _all(guard_entries)
 
 
 def skip_guard_on_all_nn_modules_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
     """Accepted for upstream's sake; every guard is kept."""
-    return [True] * len(guard_entries)
+    return _all(guard_entries)
 
 
 def skip_guard_on_globals_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
     """Accepted for upstream's sake; every guard is kept."""
-    return [True] * len(guard_entries)
+    return _all(guard_entries)
 
 
 def skip_guard_on_inbuilt_nn_modules_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
     """Accepted for upstream's sake; every guard is kept."""
+    return _all(guard_entries)
+
+
+def _all(guard_entries: Sequence[Any]) -> list[bool]:
+    if not isinstance(guard_entries, Sequence):
+        raise wrong_type(
+            "guard_entries",
+            guard_entries,
+            "a list of guards: pass the function itself as options={'guard_filter_fn': ...}",
+        )
     return [True] * len(guard_entries)

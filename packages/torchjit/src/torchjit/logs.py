@@ -167,10 +167,12 @@ def set_logs(**names: bool | int) -> None:
         _check(name, "log")
         if type(level) not in (bool, int):
             raise wrong_type(name, level, "True, False or a level of logging")
+        if name not in _COMPONENTS and level not in (True, False):
+            raise wrong_type(name, level, "True or False")
     if read_environment().logs:
         set_logs_from_text(read_environment().logs)
         return
-    _apply({n: _LEVELS[v] if isinstance(v, bool) else v for n, v in names.items()})
+    _apply({n: _LEVELS[bool(v)] if v in (True, False) else v for n, v in names.items()})
 
 
 _OFF: Final = 0

@@ -125,6 +125,8 @@ def _mark(
     if lower is not None and upper is not None and lower > upper:
         raise UserError(BAD_MARK, f"min={lower}, max={upper}: the range is empty")
     marks: dict[int, SizeMark] = t.__dict__.setdefault(MARKS, {})
+    if not isinstance(same_as, str | None):
+        raise UserTypeError(BAD_MARK, f"shape_id={same_as!r}, want a str")
     chosen: Any = (index,) if isinstance(index, int) else index
     if isinstance(index, bool) or not isinstance(chosen, Sequence) or any(type(dim) is not int for dim in chosen):
         raise UserTypeError(BAD_MARK, f"{index!r} for dimensions, want an int or a list of ints")

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from torchjit import upstream
 from torchjit.backends import lookup_backend
-from torchjit.exc import UserError, unknown_name
+from torchjit.exc import UserError, unknown_name, wrong_type
+from torchjit.kinds import as_switch
 from torchjit_core.reasons import reason
 
 __all__ = ["STANCES", "Stance", "current_stance", "forced_backend", "on_change", "set_stance"]
@@ -101,6 +102,10 @@ class set_stance(contextlib.ContextDecorator):  # upstream's name
         skip_guard_eval_unsafe: bool = False,
         force_backend: str | Callable[..., Any] | None = None,
     ) -> None:
+        if not isinstance(stance, str):
+            raise wrong_type("stance", stance, "a str, the name of a stance")
+        if as_switch(skip_guard_eval_unsafe) is None:
+            raise wrong_type("skip_guard_eval_unsafe", skip_guard_eval_unsafe, "True or False")
         if stance not in STANCES:
             raise unknown_name("stance", stance, STANCES)
         if force_backend is not None:
