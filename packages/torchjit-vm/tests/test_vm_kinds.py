@@ -191,3 +191,40 @@ PROGRAMS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
 def test_operands_of_many_kinds(program: Callable[..., Any], args: tuple[Any, ...]) -> None:
     jit = check(program, *args)
     assert [(b.reason.id, b.detail) for c in jit.captured for b in c.breaks] == []
+
+
+class Counting(dict):  # type: ignore[type-arg]
+    def __or__(self, other: Any) -> Any:
+        return ("or", super().__or__(other))
+
+    def __len__(self) -> int:
+        return super().__len__() + 10
+
+
+class Logged(list):  # type: ignore[type-arg]
+    def __contains__(self, item: object) -> bool:
+        return not super().__contains__(item)
+
+    def __add__(self, other: Any) -> Any:
+        return ("add", super().__add__(other))
+
+    def __iter__(self) -> Any:
+        return map(str, super().__iter__())
+
+
+def methods_that_call_slots() -> Any:
+    of_sets: Any = set
+    counting, logged, queue = Counting(a=1), Logged([1, 2]), deque([1], 2)
+    deque.__iadd__(queue, [2, 3])
+    return (
+        counting | {"b": 2}, len(counting), 1 in logged, logged + [3], list(logged), list.__mul__([1], 2), tuple.__add__((1,), (2,)),
+        of_sets.__and__({1, 2}, {2}), of_sets.__ror__({1}, {2}), of_sets.__sub__({1}, [1]), dict.__ior__({1: 2}, {3: 4}), queue,
+        deque.__contains__(queue, 3), {1: 2}.keys().__and__([1]), {1: 2}.items().__contains__((1, 2)), slice(1).__eq__(slice(1)),
+        frozenset.__xor__(frozenset([1]), {2}), OrderedDict.__len__(OrderedDict(a=1)), list.__getitem__([1, 2], slice(1)),
+        outcomes(list.__mul__, [([1], "x")]), outcomes(list.__getitem__, [([1], 5)]),
+    )  # fmt: skip
+
+
+def test_methods_that_call_slots() -> None:
+    jit = check(methods_that_call_slots)
+    assert [(b.reason.id, b.detail) for c in jit.captured for b in c.breaks] == []

@@ -22,7 +22,6 @@ from torchjit_vm.capture import (
     elements,
     formatting,
     iteration,
-    lengths,
     library,
     members,
     operators,
@@ -33,7 +32,6 @@ from torchjit_vm.capture import (
 )
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import note_write
-from torchjit_vm.capture.objects.sequence import sequence_item
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.stand_in_classes import stand_in_of
 from torchjit_vm.capture.types import type_of
@@ -293,26 +291,7 @@ _comparison("__eq__", operator.eq)
 _comparison("__ne__", operator.ne)
 
 
-@method("__len__", list, tuple, dict, set)
-def _len(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if isinstance(args[0], (ListValue, TupleValue, DictValue, SetValue)):
-        return Const(lengths.size(domain, args[0]))
-    return lengths.length(domain, args[0])
-
-
-@method("__iter__", list, tuple, dict, set)
-def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    value = args[0]
-    if isinstance(value, (ListValue, TupleValue)):
-        return iteration.SequenceIterator(value)
-    if isinstance(value, DictValue):
-        return iteration.ListIterator([k for k, _ in dicts.dict_pairs(domain, value)], value)
-    if isinstance(value, SetValue):
-        return iteration.ListIterator(sets.set_items(domain, value))
-    return None
-
-
-_SEQUENCES = (list, tuple, deque, str, bytes, range)
+_SEQUENCES = (str, bytes, range)
 
 
 @method("__contains__", *_SEQUENCES)
@@ -392,13 +371,6 @@ def _directly(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs
 
 _substituting(re.sub, "sub")
 _substituting(re.subn, "subn")
-
-
-@method("__getitem__", list, tuple)
-def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if isinstance(args[0], (ListValue, TupleValue)):
-        return sequence_item(domain, args[0], args[1])
-    return None
 
 
 def _own_items(domain: CaptureDomain, value: Value) -> list[Value]:

@@ -15,7 +15,7 @@ from torchjit_vm.capture import (
     members,
 )
 from torchjit_vm.capture.atoms import stripped
-from torchjit_vm.capture.builtin_table import METHODS, Builtin, method
+from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.operators import RICH, as_tuple, leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, is_not_implemented, settled, special_call
@@ -37,7 +37,7 @@ from torchjit_vm.type_labels import type_label
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["compare", "compare_methods", "contains", "is_", "same_or_equal", "search"]
+__all__ = ["compare", "contains", "is_", "same_or_equal", "search"]
 
 
 def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
@@ -157,24 +157,6 @@ def _answer(domain: CaptureDomain, function: Any, self: Value, other: Value) -> 
 def _asked(domain: CaptureDomain, member: members.Member, self: Value, other: Value) -> Value | None:
     result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self)), [other])
     return None if is_not_implemented(result) else result
-
-
-def compare_methods(*classes: type) -> None:
-    """Let the methods `__eq__`, `__lt__` ... of classes of C be the comparison of the kind that stands for their instances."""
-    for cls in classes:
-        for function, (name, _, _) in RICH.items():
-            if name in vars(cls):
-                method(name, cls)(_compare_method(function))
-
-
-def _compare_method(function: Any) -> Builtin:
-    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        self, other = as_tuple(args[0]), as_tuple(args[1])
-        slot = SLOTS[type(self)].richcompare
-        answer = None if slot is None else slot(domain, function, self, other)
-        return Const(NotImplemented) if answer is None else answer
-
-    return run
 
 
 def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:

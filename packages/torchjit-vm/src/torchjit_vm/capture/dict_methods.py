@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 from torchjit_vm.capture import (
     attributes,
     collecting,
-    comparisons,
     construct,
     dicts,
     iteration,
@@ -20,7 +19,6 @@ from torchjit_vm.capture import (
     subscripts,
 )
 from torchjit_vm.capture.builtin_table import builtin, method, method_of
-from torchjit_vm.capture.objects.dict import dict_item
 from torchjit_vm.capture.reading import view_of
 from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
 
@@ -48,42 +46,6 @@ def _proxy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(target, DictValue) and target.cls in (dict, OrderedDict):
         return view_of(domain, target)
     return None
-
-
-@method("__getitem__", dict)
-def _getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if isinstance(args[0], DictValue):
-        return dict_item(domain, args[0], args[1])
-    return subscripts.getitem(domain, args[0], args[1])
-
-
-@method("__contains__", dict)
-def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if isinstance(args[0], DictValue):
-        found = dicts.dict_lookup(domain, args[0], keys.key_of(domain, args[1]))
-        return domain.constant(found is not None)
-    return comparisons.contains(domain, args[0], args[1])
-
-
-@method("__setitem__", dict, OrderedDict)
-def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if isinstance(args[0], DictValue):
-        dicts.dict_store(domain, args[0], keys.key_of(domain, args[1]), args[1], args[2])
-    else:
-        subscripts.setitem(domain, args[0], args[1], args[2])
-    return Const(None)
-
-
-@method("__delitem__", dict, OrderedDict)
-def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if not isinstance(args[0], DictValue):
-        subscripts.delitem(domain, args[0], args[1])
-        return Const(None)
-    key = keys.key_of(domain, args[1])
-    if dicts.dict_lookup(domain, args[0], key) is None:
-        raise domain.raised(subscripts.key_error(domain, args[1]))
-    dicts.dict_remove(domain, args[0], key)
-    return Const(None)
 
 
 @method("keys", dict, OrderedDict, types.MappingProxyType)
@@ -226,24 +188,6 @@ def _move_to_start(domain: CaptureDomain, target: DictValue, key_value: Value) -
 @method_of(DictValue, "copy", defaultdict)
 def _copy_default(domain: CaptureDomain, own: DictValue, args: _Args, kwargs: _Kwargs) -> Value | None:
     return dicts.copy_dict(domain, own) if own.cls is defaultdict else None
-
-
-_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-
-
-@method("__contains__", *_VIEWS[::2])
-def _view_contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return comparisons.contains(domain, args[0], args[1])
-
-
-@method("__len__", *_VIEWS)
-def _view_length(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return lengths.length(domain, args[0])
-
-
-@method("__iter__", *_VIEWS)
-def _view_iterator(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return iteration.get_iter(domain, args[0])
 
 
 @method("isdisjoint", type({}.keys()), type({}.items()))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from torchjit_vm.capture import collecting, comparisons, construct, elements, iteration
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method_of
-from torchjit_vm.capture.objects.sequence import delete_from_list, list_store
 from torchjit_vm.capture.values import Const, ListValue, Value
 from torchjit_vm.frame import Raised
 
@@ -135,22 +134,4 @@ def _sort(domain: CaptureDomain, own: ListValue, args: _Args, kwargs: _Kwargs) -
     elements.change(domain, own)[:] = after
     if modified:
         raise domain.error(ValueError, "list modified during sort")
-    return Const(None)
-
-
-@method_of(ListValue, "__setitem__", list)
-def _setitem(domain: CaptureDomain, own: ListValue, args: _Args, kwargs: _Kwargs) -> Value | None:
-    list_store(domain, own, args[0], args[1])
-    return Const(None)
-
-
-@method_of(ListValue, "__iadd__", list)
-def _iadd(domain: CaptureDomain, own: ListValue, args: _Args, kwargs: _Kwargs) -> Value | None:
-    collecting.extend(domain, own, args[0])
-    return own
-
-
-@method_of(ListValue, "__delitem__", list)
-def _delitem(domain: CaptureDomain, own: ListValue, args: _Args, kwargs: _Kwargs) -> Value | None:
-    delete_from_list(domain, own, args[0])
     return Const(None)

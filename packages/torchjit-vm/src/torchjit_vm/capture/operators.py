@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DUNDERS",
+    "INPLACE",
     "RICH",
     "as_tuple",
     "binary",
@@ -58,7 +59,7 @@ _NAMES = {
     "mod": "mod", "or_": "or", "pow": "pow", "rshift": "rshift", "sub": "sub", "truediv": "truediv", "xor": "xor",
 }  # fmt: skip
 DUNDERS: dict[Any, tuple[str, str]] = {getattr(operator, k): (f"__{v}__", f"__r{v}__") for k, v in _NAMES.items()}
-_INPLACE: dict[Any, tuple[str, Any]] = {
+INPLACE: dict[Any, tuple[str, Any]] = {
     getattr(operator, f"i{v}"): (f"__i{v}__", getattr(operator, k)) for k, v in _NAMES.items()
 }
 _SYMBOLS = {
@@ -77,7 +78,7 @@ RICH = {
 
 _METHODS: dict[Any, tuple[str, ...]] = {
     **DUNDERS,
-    **{function: (name,) for function, (name, _) in _INPLACE.items()},
+    **{function: (name,) for function, (name, _) in INPLACE.items()},
     **{function: names[:2] for function, names in RICH.items()},
     **{function: (name,) for function, name in _UNARY.items()},
     **{getattr(operator, n): (f"__{n}__",) for n in ("getitem", "setitem", "abs")},
@@ -168,10 +169,10 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
         answer = _binary_leaf(domain, function, left, right)
         if answer is not None:
             return answer
-    if function not in _INPLACE:
+    if function not in INPLACE:
         return _operate(domain, function, as_tuple(left), as_tuple(right), function)
     changed = _in_place(domain, function, left, right)
-    return changed or _operate(domain, _INPLACE[function][1], as_tuple(left), as_tuple(right), function)
+    return changed or _operate(domain, INPLACE[function][1], as_tuple(left), as_tuple(right), function)
 
 
 def _binary_constants(domain: CaptureDomain, function: Any, left: Const, right: Const) -> Value:
@@ -185,8 +186,8 @@ def _binary_leaf(domain: CaptureDomain, function: Any, left: Value, right: Value
     leaf, other = (left, right) if type(left) is Leaf else (right, left)
     if isinstance(other, Obj) and _user_operator(domain, other, function):
         return None
-    if function in _INPLACE and not _changes_in_place(domain, left):
-        function = _INPLACE[function][1]
+    if function in INPLACE and not _changes_in_place(domain, left):
+        function = INPLACE[function][1]
     if function in (operator.mul, operator.imul) and SLOTS[type(other)].repeat and type(other) is not Const:
         count = Const(domain.leaf_constant(cast(Leaf, leaf)))
         return binary(domain, function, count, right) if leaf is left else binary(domain, function, left, count)
@@ -208,11 +209,11 @@ def _compute_plain(domain: CaptureDomain, function: Any, left: Value, right: Val
 
 def _plain_operands(domain: CaptureDomain, function: Any, left: Value, right: Value) -> tuple[Value, Value]:
     """The operands without their classes, where these have no say in the operator."""
-    base = _INPLACE[function][1] if function in _INPLACE else function
+    base = INPLACE[function][1] if function in INPLACE else function
     names = DUNDERS.get(base)
     if names is None:
         return left, right
-    inplace = (_INPLACE[function][0],) if function in _INPLACE else ()
+    inplace = (INPLACE[function][0],) if function in INPLACE else ()
     plain = stripped(domain, left, *inplace, *names), stripped(domain, right, *names)
     if any(type(v) is AtomObject for v in plain):
         return left, right
@@ -239,14 +240,14 @@ _JOINS = (operator.add, operator.iadd)
 
 
 def _user_operator(domain: CaptureDomain, value: Obj, function: Any) -> bool:
-    base = _INPLACE[function][1] if function in _INPLACE else function
+    base = INPLACE[function][1] if function in INPLACE else function
     names = DUNDERS.get(base, ())
     return any(members.find_member(domain, value.cls, n).kind in (members.FUNCTION, members.PLAIN) for n in names)
 
 
 def _in_place(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
     """The in-place form, by a method of the program or the kind's slot; None if there is neither, or no answer."""
-    name = _INPLACE[function][0]
+    name = INPLACE[function][0]
     if isinstance(left, Obj) and defines(domain, left, name):
         result = special_call(domain, left, name, [right])
         return None if is_not_implemented(result) else result
@@ -373,7 +374,7 @@ def _operand_text(domain: CaptureDomain, function: Any, left: Value, right: Valu
             function(*(found[0] for found in alike if found is not None))
         except TypeError as error:
             return str(error)
-    symbol = _SYMBOLS[_INPLACE[function][1]].split()[0] + "=" if function in _INPLACE else _SYMBOLS[function]
+    symbol = _SYMBOLS[INPLACE[function][1]].split()[0] + "=" if function in INPLACE else _SYMBOLS[function]
     return f"unsupported operand type(s) for {symbol}: '{type_label(tl)}' and '{type_label(tr)}'"
 
 

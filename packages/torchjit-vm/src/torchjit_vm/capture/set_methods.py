@@ -164,9 +164,3 @@ def _plain(domain: CaptureDomain, value: Value) -> SetValue:
     layout = sets.layout_of(domain, value)
     made.layout = None if layout is None else layout.copy()
     return made
-
-
-@method_of(SetValue, "__contains__", set, frozenset)
-def _contains(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = sets.sought_key(domain, args[0], own)
-    return domain.constant(key in elements.set_entries(domain, own))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import own_attr
 from torchjit_vm.capture import attributes, dicts, keys, members, packing, runtime, stores
-from torchjit_vm.capture.comparisons import compare_methods, contains, same_or_equal
+from torchjit_vm.capture.comparisons import contains, same_or_equal
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import real_key
@@ -18,6 +18,7 @@ from torchjit_vm.capture.objects.set import combine_sets, compare_sets
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view
+from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.special_methods import special_call
 from torchjit_vm.capture.subscripts import key_error
 from torchjit_vm.capture.texts import guarded, joined_texts, shown_text, str_text
@@ -338,4 +339,6 @@ register(
         rebuild=_rebuild_view,
     ),
 )
-compare_methods(dict, OrderedDict)
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+slot_methods(dict, defaultdict, *_VIEWS)
+slot_methods(OrderedDict, without=("__ior__",))  # which says other errors

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import collecting, elements, iteration, operators, runtime
-from torchjit_vm.capture.comparisons import compare, compare_methods, same_or_equal, search
+from torchjit_vm.capture.comparisons import compare, same_or_equal, search
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.elements import copy_deque, plain_base
 from torchjit_vm.capture.exceptions import from_real
@@ -19,6 +19,7 @@ from torchjit_vm.capture.members import find_member
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
+from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.subscripts import is_index
 from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
@@ -347,4 +348,5 @@ register(
         rebuild=_rebuild_tuple,
     ),
 )
-compare_methods(list, tuple, deque)
+slot_methods(list, tuple)
+slot_methods(deque, without=("__getitem__", "__setitem__", "__delitem__"))  # whose methods say other errors

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import keys, runtime
-from torchjit_vm.capture.comparisons import compare_methods
 from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import unhashable
@@ -15,6 +14,7 @@ from torchjit_vm.capture.members import find_member
 from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys
 from torchjit_vm.capture.sets import layout_of, set_items, set_replace, sought_key
+from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
 from torchjit_vm.capture.values import Known, Obj, SetValue, Value
@@ -148,4 +148,4 @@ register(
         write_back=_write_back,
     ),
 )
-compare_methods(set, frozenset)
+slot_methods(set, frozenset)

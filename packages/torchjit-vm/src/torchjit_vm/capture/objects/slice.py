@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture.comparisons import compare, compare_methods
+from torchjit_vm.capture.comparisons import compare
 from torchjit_vm.capture.keys import unhashable
 from torchjit_vm.capture.reasons import UNHASHABLE
+from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.texts import joined_texts
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import SliceValue, TupleValue, Value
@@ -41,4 +42,4 @@ def _rebuild(out: Rebuilder, self: SliceValue) -> str:
 
 
 register(SliceValue, TypeSlots(richcompare=_richcompare, hash=_hash, text=_text, rebuild=_rebuild))
-compare_methods(slice)
+slot_methods(slice)
