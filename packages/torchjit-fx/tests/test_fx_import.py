@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
+
+import torchjit_fx
 
 _USE = """
 import sys
@@ -47,3 +52,19 @@ def test_torchs_own_compiler_is_not_imported() -> None:
 @pytest.mark.slow
 def test_torchs_own_compiler_still_works_when_it_is_imported() -> None:
     _run(_USE + _AFTERWARDS)
+
+
+def test_no_imports_in_a_circle_even_for_types() -> None:
+    """Handlers see a protocol of the domain, steps one of their scope. The package's own names, which are loaded late, are not counted."""
+    root = Path(torchjit_fx.__file__).parent
+    modules = {
+        ".".join(("torchjit_fx", *path.relative_to(root).with_suffix("").parts)): path for path in root.rglob("*.py")
+    }
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items() if name != "torchjit_fx.__init__"}
+    imports: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        froms = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        named = {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+        imports[name] = ({node.module or "" for node in froms} | named) & modules.keys() - {name}
+    assert len(imports) > 100 and sum(map(len, imports.values())) > 400
+    TopologicalSorter(imports).prepare()  # raises CycleError
