@@ -240,12 +240,12 @@ def unpacked(page: str) -> str:
 
 
 def test_large_pages_are_compressed_and_nothing_is_lost() -> None:
-    small, page = render_html(large(1)), render_html(large(12))
+    small, page = render_html(large(1)), render_html(large(4))
     assert "data-packed" in page and unpacked(page).count("<div") == unpacked(page).count("</div>")
     last = page.split('<section class="function"')[-1]
     assert last.count('data-packed="') == 1 and '<details class="part"' not in last and "in_ptr" not in last
     whole = unpacked(page)
-    for number in range(12):
+    for number in range(4):
         assert f"region {number}" in whole and f"k{number}_5" in whole and f'id="f{number + 1}c1k6"' in whole
     assert len(set(re.findall(r' id="(\w+)"', whole))) == len(re.findall(r' id="(\w+)"', whole))
     links = set(re.findall(r'href="#(\w+)"', whole))
