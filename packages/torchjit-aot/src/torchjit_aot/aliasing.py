@@ -186,32 +186,43 @@ class _Planner:
         if key in self.replayed:
             return self.replayed[key]
         step = self.recorder.views.get(id(tensor))
-        if step is not None and _made_by_custom_function(tensor):
-            raise GraphBreak(OUTPUT_KIND, "a view with the gradient of a custom autograd function")
-        if step is not None and tensor._backward_hooks:  # the view of the user's base would not have it
-            raise GraphBreak(OUTPUT_KIND, "a view with a hook")
-        if step is None:
-            if storage_key(tensor) in self.input_storages:
-                raise GraphBreak(OUTPUT_KIND, "a view of an input that no view operator made")
-            if id(tensor) in self.recorder.snapshots:
-                raise GraphBreak(METADATA_MUTATION, "of a tensor with several views among the outputs")
-            made: Ref = self._root(tensor)
-        elif (
-            drop_detach
-            and step.func in _DETACH
-            and (step.parent.requires_grad or storage_key(tensor) in self.input_storages)
-        ):
-            raise GraphBreak(OUTPUT_KIND, "a detached view that got a history of its own by a write")
-        elif drop_detach and step.func in _DETACH:
-            made = self._root(tensor)  # autograd itself wrapped an operator's bare result: this is the one with history
-        elif step.func is aten._unsafe_view.default and self.roots.get(storage_key(tensor), tensor) is tensor:
-            made = self._root(tensor)  # for autograd no view: a write to it is in its own history, and nowhere else
+        self._refuse_view(tensor, step, drop_detach)
+        made: Ref
+        if step is None or self._is_root(tensor, step, drop_detach):
+            made = self._root(tensor)
         else:
             source = self._replay(step.parent, drop_detach=drop_detach)
             self.plan.steps.append(self._step(source, step, tensor))
             made = Replay(len(self.plan.steps) - 1)
         self.replayed[key] = made
         return made
+
+    def _is_root(self, tensor: torch.Tensor, step: ViewStep, drop_detach: bool) -> bool:
+        """Is what a view operator made no view for autograd?"""
+        if drop_detach and step.func in _DETACH:
+            return True  # autograd itself wrapped an operator's bare result: this is the one with history
+        # A write to it is in its own history, and nowhere else.
+        return step.func is aten._unsafe_view.default and self.roots.get(storage_key(tensor), tensor) is tensor
+
+    def _refuse_view(self, tensor: torch.Tensor, step: ViewStep | None, drop_detach: bool) -> None:
+        """Look at a result.
+
+        Raises:
+            GraphBreak: the user's base and views of it would be something else.
+        """
+        of_input = storage_key(tensor) in self.input_storages
+        if step is None:
+            if of_input:
+                raise GraphBreak(OUTPUT_KIND, "a view of an input that no view operator made")
+            if id(tensor) in self.recorder.snapshots:
+                raise GraphBreak(METADATA_MUTATION, "of a tensor with several views among the outputs")
+            return
+        if _made_by_custom_function(tensor):
+            raise GraphBreak(OUTPUT_KIND, "a view with the gradient of a custom autograd function")
+        if tensor._backward_hooks:  # the view of the user's base would not have it
+            raise GraphBreak(OUTPUT_KIND, "a view with a hook")
+        if drop_detach and step.func in _DETACH and (step.parent.requires_grad or of_input):
+            raise GraphBreak(OUTPUT_KIND, "a detached view that got a history of its own by a write")
 
     def _root(self, tensor: torch.Tensor) -> Ref:
         """The slot of the storage's first tensor. Differentiable outputs are planned first, so it is one of them."""

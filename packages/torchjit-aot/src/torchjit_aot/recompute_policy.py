@@ -115,16 +115,27 @@ def _why_not(node: fx.Node, needs: Needs, has_formula: bool, materialize: bool) 
     if RECOMPUTE.of(node) in _RECOMPUTE and not is_alias(node):
         return "a result of a checkpointed region"
     if not is_fusible(node) and not has_formula:
-        whole = node.args[0] if node.args else None
-        if node.op == "call_function" and isinstance(whole, fx.Node) and isinstance(whole.meta["val"], (tuple, list)):
-            return f"a result of {_name(whole)}"
-        return f"{_name(node)} is not computed twice"
+        return _why_not_twice(node)
     if not node.all_input_nodes:
         return None  # made of nothing: never worth saving
-    if not materialize and not is_alias(node) and not is_symbolic(node):
-        for user in _through_views(node):
-            if user in needs.backward and _reads_memory(user) and bytes_of(node.meta["val"]) > 8:
-                return f"{_name(user)} {MATERIALIZED}"
+    return None if materialize else _why_in_memory(node, needs)
+
+
+def _why_not_twice(node: fx.Node) -> str:
+    """Of an expensive operator."""
+    whole = node.args[0] if node.args else None
+    if node.op == "call_function" and isinstance(whole, fx.Node) and isinstance(whole.meta["val"], (tuple, list)):
+        return f"a result of {_name(whole)}"
+    return f"{_name(node)} is not computed twice"
+
+
+def _why_in_memory(node: fx.Node, needs: Needs) -> str | None:
+    """Of a cheap one: does an operator of the backward read the result from memory?"""
+    if is_alias(node) or is_symbolic(node):
+        return None
+    for user in _through_views(node):
+        if user in needs.backward and _reads_memory(user) and bytes_of(node.meta["val"]) > 8:
+            return f"{_name(user)} {MATERIALIZED}"
     return None
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -40,33 +42,47 @@ def _elements(node: object) -> int:
 
 def flops_of(node: fx.Node) -> float:
     """Floating-point operations of matrix products, convolutions and attention; 0 for what moves memory."""
-    target, args = node.target, node.args
-    if target in _PRODUCTS:
-        left, right = (args[i] for i in _PRODUCTS[target])
-        assert isinstance(left, fx.Node) and isinstance(right, fx.Node)
-        if (len(left.meta["val"].shape), len(right.meta["val"].shape)) == (
-            3,
-            2,
-        ):  # each matrix with a group of the columns
-            return 2.0 * _elements(right) * size_hint(left.meta["val"].shape[-2])
-        return 2.0 * _elements(left) * size_hint(right.meta["val"].shape[-1])
-    name = getattr(target, "_opname", "")
-    if name == "convolution":
-        weight = args[1]
-        assert isinstance(weight, fx.Node)
-        return 2.0 * _elements(node) * _elements(weight) / max(1, size_hint(weight.meta["val"].shape[0]))
-    if name == "convolution_backward":
-        grad, weight = args[0], args[2]
-        assert isinstance(weight, fx.Node)
-        wanted = list(node.meta["val"])[:2]
-        each = 2.0 * _elements(grad) * _elements(weight) / max(1, size_hint(weight.meta["val"].shape[0]))
-        return each * sum(v is not None for v in wanted)
-    if "scaled_dot_product" in name and isinstance(args[0], fx.Node):
-        backward = name.endswith("_backward")
-        query, key = args[1 if backward else 0], args[2 if backward else 1]
-        assert isinstance(key, fx.Node)
-        return (10.0 if backward else 4.0) * _elements(query) * size_hint(key.meta["val"].shape[-2])
-    return 0.0
+    if node.target in _PRODUCTS:
+        return _flops_of_product(node)
+    name = getattr(node.target, "_opname", "")
+    count = _COUNTS.get(name)
+    if count is not None:
+        return count(node)
+    return _flops_of_attention(node, name.endswith("_backward")) if "scaled_dot_product" in name else 0.0
+
+
+def _shape(value: object) -> Sequence[Any]:
+    assert isinstance(value, fx.Node)
+    return value.meta["val"].shape  # type: ignore[no-any-return]
+
+
+def _flops_of_product(node: fx.Node) -> float:
+    left, right = (node.args[i] for i in _PRODUCTS[node.target])
+    if (len(_shape(left)), len(_shape(right))) == (3, 2):  # each matrix with a group of the columns
+        return 2.0 * _elements(right) * size_hint(_shape(left)[-2])
+    return 2.0 * _elements(left) * size_hint(_shape(right)[-1])
+
+
+def _flops_of_convolution(result: object, weight: object) -> float:
+    return 2.0 * _elements(result) * _elements(weight) / max(1, size_hint(_shape(weight)[0]))
+
+
+def _flops_of_gradients(node: fx.Node) -> float:
+    each = _flops_of_convolution(node.args[0], node.args[2])
+    return each * sum(v is not None for v in list(node.meta["val"])[:2])
+
+
+_COUNTS: dict[str, Callable[[fx.Node], float]] = {
+    "convolution": lambda node: _flops_of_convolution(node, node.args[1]),
+    "convolution_backward": _flops_of_gradients,
+}
+
+
+def _flops_of_attention(node: fx.Node, backward: bool) -> float:
+    if not isinstance(node.args[0], fx.Node):
+        return 0.0
+    query, key = node.args[backward : backward + 2]
+    return (10.0 if backward else 4.0) * _elements(query) * size_hint(_shape(key)[-2])
 
 
 def seconds_of(node: fx.Node) -> float:

@@ -483,23 +483,20 @@ class Chain:
         for node in (n for piece in parts.pieces for n in piece.outputs):
             places[node] = len(places)
         self._size = len(places)
-        self._outputs = [
-            (places[o], None) if isinstance(o, torch.fx.Node) and o.op != "get_attr" else (-1, _held(o))
-            for o in parts.outputs
-        ]
+        self._outputs = [_place_or_constant(o, places) for o in parts.outputs]
         kept = {place for place, _ in self._outputs}
         last = {places[n]: k for k, piece in enumerate(parts.pieces) for n in (*piece.inputs, *piece.outputs)}
         self._unused = tuple(k for k in range(len(parts.inputs)) if k not in last and k not in kept)
-        drops: list[list[int]] = [[] for _ in parts.pieces]
-        for place, at in last.items():
-            if place not in kept:
-                drops[at].append(place)
+        drops = [
+            tuple(place for place, at in last.items() if at == k and place not in kept)
+            for k in range(len(parts.pieces))
+        ]
         self._steps = [
             _Step(
                 call,
                 tuple(map(places.__getitem__, piece.inputs)),
                 tuple(map(places.__getitem__, piece.outputs)),
-                tuple(gone),
+                gone,
             )
             for piece, call, gone in zip(parts.pieces, compiled, drops, strict=True)
         ]
@@ -523,6 +520,12 @@ class Chain:
                 values[place] = result
             del results
         return [values[place] if place >= 0 else constant for place, constant in self._outputs]
+
+
+def _place_or_constant(output: Any, places: Mapping[torch.fx.Node, int]) -> tuple[int, Any]:
+    if isinstance(output, torch.fx.Node) and output.op != "get_attr":
+        return places[output], None
+    return -1, _held(output)
 
 
 def _held(output: Any) -> Any:
