@@ -158,7 +158,7 @@ def write_record(path: Path, stages: Mapping[str, list[str]]) -> None:
     path.write_text("\n".join(parts))
 
 
-_CUT_SHORT = re.compile(r"(0x|/|'(?=[^' ]*/)|\"(?=[^\" ]*/))[^ '\"<>]*\.\.\.")
+_CUT_SHORT = re.compile(r"((?:from|file) ['\"]|0x)[^ '\"<>]*\.\.\.")
 """Of a long text only the beginning is shown: the end of that is an address, or a path, of any length."""
 
 
