@@ -112,6 +112,8 @@ def check(name: str, dist: Path) -> Path:
     with tarfile.open(dist / f"{file}-{version}.tar.gz") as opened:
         held = {n.partition("/")[2] for n in opened.getnames()}
     assert {"LICENSE", "README.md", "pyproject.toml"} <= held, f"{name}: the sdist lacks some of its files"
+    sources = {n.split("/")[1] for n in held if n.startswith("src/") and n.count("/") > 1 and ".egg-info" not in n}
+    assert sources == {file}, f"{name}: the sdist holds {sources}"
     wheel = sorted(dist.glob(f"{file}-{version}-*.whl"))[-1]
     told = _metadata(wheel)
     for field in (
