@@ -25,18 +25,10 @@ __all__ = [
 
 ONLY_COMPUTE = frozenset(
     {
-        "aten",
-        "prims",
-        "prim",
-        "quantized",
-        "torchvision",
-        "mkldnn",
-        "onednn",
-        "mkl",
-        "torchjit_checks",
+        "aten", "prims", "prim", "quantized", "torchvision", "mkldnn", "onednn", "mkl", "torchjit_checks",
         "torchjit_recurrent",
     }
-)
+)  # fmt: skip
 """Namespaces of operators that do nothing but what their schema says."""
 Argument = int | str
 """An argument by position, or by keyword when it is keyword-only."""
@@ -82,18 +74,12 @@ def is_view(func: object) -> bool:
 _FRESH_DESPITE_SCHEMA = frozenset({torch.ops.aten.lift_fresh.default})
 _UNMARKED_RANDOM = frozenset(
     {
-        "aten::_scaled_dot_product_flash_attention",
-        "aten::_scaled_dot_product_efficient_attention",
-        "aten::_scaled_dot_product_cudnn_attention",
-        "aten::_flash_attention_forward",
-        "aten::_efficient_attention_forward",
-        "aten::_fused_dropout",
-        "aten::_cudnn_rnn",
-        "aten::native_dropout",
-        "aten::rrelu_with_noise",
-        "aten::rrelu_with_noise_functional",
+        "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention",
+        "aten::_scaled_dot_product_cudnn_attention", "aten::_flash_attention_forward",
+        "aten::_efficient_attention_forward", "aten::_fused_dropout", "aten::_cudnn_rnn", "aten::native_dropout",
+        "aten::rrelu_with_noise", "aten::rrelu_with_noise_functional",
     }
-)
+)  # fmt: skip
 
 
 @functools.cache

@@ -35,61 +35,18 @@ __all__ = ["Builder", "Output", "ReductionBody"]
 
 HEAVY_OPS = frozenset(
     [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "lgamma",
-        "sigmoid",
-        "pow",
-        "atan2",
-        "hypot",
-        "remainder",
-        "fmod",
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "sigmoid", "pow", "atan2", "hypot",
+        "remainder", "fmod",
     ]
-)
+)  # fmt: skip
 RESERVED = frozenset(
     [
-        "torch",
-        "empty_strided",
-        "as_strided",
-        "empty_cuda",
-        "empty_cpu",
-        "seen_as",
-        "conformed",
-        "no_grad",
-        "is_grad",
-        "inf",
-        "nan",
-        "grad",
-        "device",
-        "call",
-        "inputs",
-        "exchange_device",
-        "restore_device",
-        "_",
-        "max",
-        "min",
+        "torch", "empty_strided", "as_strided", "empty_cuda", "empty_cpu", "seen_as", "conformed", "no_grad", "is_grad",
+        "inf", "nan", "grad", "device", "call", "inputs", "exchange_device", "restore_device", "_", "max", "min",
         "constant",
     ]
-)
+)  # fmt: skip
 """Names that the host program uses itself; buffers get others."""
 _MADE_BY_HOST = re.compile(r"__(at|\d+|view\d+)$")
 """Names that it makes from buffers' names, or for sizes and arguments."""

@@ -42,40 +42,11 @@ _FASTER = {**_FAST, "erf": "tj.fast_erf", "tanh": "tj.fast_tanh"}
 _PORTABLE = {**_FAST, "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil"}
 _LIBDEVICE = frozenset(
     [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "lgamma",
-        "rsqrt",
-        "floor",
-        "ceil",
-        "trunc",
-        "pow",
-        "atan2",
-        "copysign",
-        "hypot",
-        "nextafter",
-        "fmod",
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "rsqrt", "floor", "ceil", "trunc", "pow",
+        "atan2", "copysign", "hypot", "nextafter", "fmod",
     ]
-)
+)  # fmt: skip
 
 
 @final
