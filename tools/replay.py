@@ -79,7 +79,8 @@ def _warm_up() -> None:
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.1), torch.nn.LayerNorm(4))
         compiled = torchjit.compile(model)
         for n in (2, 3):
-            compiled(torch.randn(n, 4)).sum().backward()
+            with torch.no_grad():  # a process in which autograd has started its threads cannot fork
+                compiled(torch.randn(n, 4))
     torchjit.reset()
     gc.collect()
     gc.freeze()  # children do not walk what they share
