@@ -346,7 +346,7 @@ def test_a_fault_while_measuring_is_said_once_and_costs_the_tuning_only(
 
 @compiled
 def test_without_triton_a_gpu_graph_runs_operator_by_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchjit_inductor.triton", None)
+    monkeypatch.setitem(sys.modules, "torchjit_inductor.triton.backend", None)
     with FakeTensorMode(allow_non_fake_inputs=True):
         x = torch.empty(4, device="cuda")
         gm = make_fx(lambda x: (x.sin(),))(x)
