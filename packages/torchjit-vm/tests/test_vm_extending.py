@@ -206,7 +206,10 @@ def test_a_package_from_outside(tmp_path: Path) -> None:
     for name, text in {**PACKAGE, "program.py": PROGRAM}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(textwrap.dedent(text).lstrip())
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
