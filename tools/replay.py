@@ -54,6 +54,11 @@ def _record_one(run: Callable[[Any], object], path: Path) -> None:
     from replaying.texts import write_record  # noqa: PLC0415
 
     record = Record()
+    torch.set_num_threads(
+        1
+    )  # makes the pool of threads anew that the fork has lost: autograd's threads would race for it
+    # Autograd starts its threads now: later it would start one for the GPU that tensors of the Triton kernels pretend to.
+    torch.ones((), requires_grad=True).backward()
     torch.manual_seed(0)
     random.seed(0)
     warnings.simplefilter("ignore")
@@ -75,7 +80,7 @@ def _warm_up() -> None:
     import torchjit  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    with listening(Record()):
+    with listening(Record(), triton=False):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.1), torch.nn.LayerNorm(4))
         compiled = torchjit.compile(model)
         for n in (2, 3):

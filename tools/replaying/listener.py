@@ -84,8 +84,8 @@ class _NoWorkers:
 
 
 @contextlib.contextmanager
-def listening(record: Record) -> Iterator[None]:
-    """Events go to the record, and no compiler runs, while the block runs."""
+def listening(record: Record, *, triton: bool = True) -> Iterator[None]:
+    """Events go to the record, and no compiler runs, while the block runs. `triton`: with what a GPU would get."""
     compile_graph = Inductor.__call__
     gpu = TritonBackend(TritonSettings(arch=90))
 
@@ -95,6 +95,8 @@ def listening(record: Record) -> Iterator[None]:
     ) -> Any:  # fmt: skip
         record.add("final graphs", "\n".join(_facts(gm, kind, static_inputs, name)))
         compile_graph(self, gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
+        if not triton:
+            return torchjit_aot.run_eagerly(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
         other = Inductor(self.settings, cuda_backend=gpu, attention=self._attention_operators)
         record.triton = True
         try:
