@@ -163,6 +163,7 @@ def five_and_one(x):
 
 
 def test_one_break_before_much_code_costs_more_than_many_before_little():
+    torchjit.explain(five_and_one)(NUMBERS)  # what a process does once is in no figure below
     told = torchjit.explain(five_and_one)(NUMBERS)
     dear, *others = told.obstacles
     (cheap,) = (o for o in others if "cheap" in o.texts[0])
