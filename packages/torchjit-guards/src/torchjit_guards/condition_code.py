@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from torchjit_guards import _c
+from torchjit_guards._c import CONDITION_OPS
 
 __all__ = ["MAX_DEPTH", "Unsupported", "compile_condition"]
 
@@ -51,7 +51,7 @@ def compile_condition(expression: str, names: Mapping[str, int]) -> tuple[tuple[
 
 
 def _depth(code: Code) -> int:
-    by_number = {number: name for name, number in _c.CONDITION_OPS.items()}
+    by_number = {number: name for name, number in CONDITION_OPS.items()}
     depth = most = 0
     for number, _ in code:
         name = by_number[number]
@@ -61,7 +61,7 @@ def _depth(code: Code) -> int:
 
 
 def _add(code: Code, name: str, imm: int = 0) -> None:
-    code.append((_c.CONDITION_OPS[name], imm))
+    code.append((CONDITION_OPS[name], imm))
 
 
 def _emit(node: ast.expr, names: Mapping[str, int], code: Code) -> None:

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchjit_core.guards import TensorMatches
 from torchjit_core.handlers import let_through, raised_in_handler
 from torchjit_core.paths import Arg
-from torchjit_guards import _c
+from torchjit_guards._c import OPS, Program, set_tensor_layout
 
 __all__ = ["SCALAR_CODES", "CalibrationError", "Layout", "calibrate", "verify"]
 
@@ -79,7 +79,7 @@ class Layout:
             self.keys, self.inline_dims, self.grad_flag, self.grad_fn,
         )  # fmt: skip
         base: Any = torch._C.TensorBase
-        _c.set_tensor_layout(offsets, self.plain_meta, self.plain_keys, self.exact, base.requires_grad, base.is_leaf)
+        set_tensor_layout(offsets, self.plain_meta, self.plain_keys, self.exact, base.requires_grad, base.is_leaf)
 
     def dtype_code(self, dtype: torch.dtype) -> int | None:
         """The dtype as stored, or None for what is no dtype."""
@@ -320,7 +320,7 @@ def _by_attributes(guard: TensorMatches, t: torch.Tensor) -> bool:
         return False
 
 
-def _raw_program(found: Layout, guard: TensorMatches) -> _c.Program:
+def _raw_program(found: Layout, guard: TensorMatches) -> Program:
     slow: Callable[[Any], bool] = functools.partial(_by_attributes, guard)
     dtype, device = found.dtype_code(guard.dtype), found.device_code(guard.device)
     spec = None
@@ -335,4 +335,4 @@ def _raw_program(found: Layout, guard: TensorMatches) -> _c.Program:
             guard.offset,
             None,
         )
-    return _c.Program(1, (), ((_c.OPS["CHECK_TENSOR"], 0, 0, 0, guard.type, (slow, spec), 0),), ())
+    return Program(1, (), ((OPS["CHECK_TENSOR"], 0, 0, 0, guard.type, (slow, spec), 0),), ())

@@ -49,7 +49,7 @@ from torchjit_core.paths import (
     StrideOf,
     TypeOf,
 )
-from torchjit_guards import _c
+from torchjit_guards._c import OPS
 from torchjit_guards.condition_code import Unsupported, compile_condition
 from torchjit_guards.dict_groups import WALK, Group, Node, build, is_atom
 from torchjit_guards.tensors import native_read, prepare_raw_reads, tensor_test
@@ -59,10 +59,10 @@ __all__ = ["Lowered", "lower"]
 Op: TypeAlias = "tuple[int, int, int, int, object, object, int]"
 _INT64 = range(-(2**63), 2**63)
 _LOADS: dict[type[AccessPath], int] = {
-    InstanceAttr: _c.OPS["LOAD_INSTANCE"], ClassAttr: _c.OPS["LOAD_CLASS"], Item: _c.OPS["LOAD_ITEM"],
-    Attr: _c.OPS["LOAD_ATTR"], Cell: _c.OPS["LOAD_CELL"], TypeOf: _c.OPS["LOAD_TYPE"],
-    Referent: _c.OPS["LOAD_REFERENT"], Computed: _c.OPS["LOAD_COMPUTED"], SizeOf: _c.OPS["LOAD_SIZE"],
-    StrideOf: _c.OPS["LOAD_STRIDE"], OffsetOf: _c.OPS["LOAD_OFFSET"],
+    InstanceAttr: OPS["LOAD_INSTANCE"], ClassAttr: OPS["LOAD_CLASS"], Item: OPS["LOAD_ITEM"],
+    Attr: OPS["LOAD_ATTR"], Cell: OPS["LOAD_CELL"], TypeOf: OPS["LOAD_TYPE"],
+    Referent: OPS["LOAD_REFERENT"], Computed: OPS["LOAD_COMPUTED"], SizeOf: OPS["LOAD_SIZE"],
+    StrideOf: OPS["LOAD_STRIDE"], OffsetOf: OPS["LOAD_OFFSET"],
 }  # fmt: skip
 _OF_TENSORS = frozenset({SizeOf, StrideOf, OffsetOf})
 
@@ -243,7 +243,7 @@ class _Builder:
         self, name: str, src: int = 0, obj: object = None, aux: object = None, imm: int = 0, src2: int = 0
     ) -> None:
         # an op without a path still names a register; a program without slots or pinned objects has none to name
-        self.ops.append((_c.OPS[name], 0, src, src2, obj, aux, imm))
+        self.ops.append((OPS[name], 0, src, src2, obj, aux, imm))
 
     def add_class(self, group: Sequence[ClassAttrIs | MroIs]) -> None:
         self.check("CHECK_CLASS", obj=group[0].cls, aux=tuple(map(_class_fact, group)))
@@ -289,7 +289,7 @@ class _Builder:
         if native is None:
             self.check("CHECK_AMBIENT", obj=guard.read, aux=guard.value)
         else:
-            op = _c.OPS["CHECK_NATIVE"]
+            op = OPS["CHECK_NATIVE"]
             self.ops.append((op, native.width, 0, native.expected, guard.read, native.address, native.argument))
 
 
@@ -319,7 +319,7 @@ def _class_fact(guard: ClassAttrIs | MroIs) -> tuple[object, ...]:
 
 def describe(lowered: Lowered) -> list[str]:
     """The ops as text, one line each, for people and tests."""
-    names = {number: name for name, number in _c.OPS.items()}
+    names = {number: name for name, number in OPS.items()}
     lines: list[str] = []
     for code, dst, src, _src2, obj, _aux, imm in lowered.ops:
         name = names[code]

@@ -20,9 +20,18 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchjit_guards.layout import SCALAR_CODES
-from torchjit_guards.tensors import NativeRead
 
-__all__ = ["native_read"]
+__all__ = ["NativeRead", "native_read"]
+
+
+@attrs.frozen
+class NativeRead:
+    """A C function that takes at most one integer and returns `width` (1 or 8) bytes, which must be `expected` (small)."""
+
+    address: int
+    argument: int
+    width: int
+    expected: int
 
 
 @attrs.frozen
@@ -75,6 +84,7 @@ def is_functorch_active() -> bool:
     return torch._C._dispatch_tls_is_dispatch_key_included(_FUNCTORCH)
 
 
+_GRAD = "aoti_torch_grad_mode_is_enabled"
 _INFERENCE = "_ZN3c1013InferenceMode10is_enabledEv"
 _DISABLED_STATE = "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv"
 _FUNCTION_MODES = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"
@@ -84,8 +94,6 @@ _CPU, _CUDA = 0, 1  # c10::DeviceType
 _KEY_INCLUDED = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"
 _TRACER = "Tracer"
 _FUNCTORCH = "FuncTorchDynamicLayerFrontMode"  # included as long as the stack of interpreters is not empty
-
-
 _DEFAULT_DTYPE = "_ZN3c1031get_default_dtype_as_scalartypeEv"
 _CONTEXT = "_ZN2at13globalContextEv"
 _DETERMINISTIC = "_ZNK2at7Context23deterministicAlgorithmsEv"
@@ -96,16 +104,11 @@ _WARN_ONLY = "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv"
 def _twins() -> dict[Callable[[], Any], _Source]:
     cpu, c10 = "libtorch_cpu.so", "libc10.so"
     as_is = contextlib.nullcontext
-    grad, inference = torch.set_grad_enabled, torch.inference_mode
     no_subclasses = torch._C.DisableTorchFunctionSubclass
     context = _call(cpu, _CONTEXT) or 0
     return {
-        torch.is_grad_enabled: _Source(
-            cpu, "aoti_torch_grad_mode_is_enabled", 0, 1, int, (lambda: grad(True), lambda: grad(False))
-        ),
-        torch.is_inference_mode_enabled: _Source(
-            c10, _INFERENCE, 0, 1, int, (lambda: inference(True), lambda: inference(False))
-        ),
+        torch.is_grad_enabled: _Source(cpu, _GRAD, 0, 1, int, _both(torch.set_grad_enabled)),
+        torch.is_inference_mode_enabled: _Source(c10, _INFERENCE, 0, 1, int, _both(torch.inference_mode)),
         torch_function_disabled: _Source(cpu, _DISABLED_STATE, 0, 1, _disabled, (as_is, no_subclasses)),
         torch._C._len_torch_function_stack: _Source(
             cpu, _FUNCTION_MODES, 0, 8, int, (as_is, lambda: torch.device("cpu"))
@@ -113,12 +116,8 @@ def _twins() -> dict[Callable[[], Any], _Source]:
         torch._C._len_torch_dispatch_stack: _Source(c10, _DISPATCH_MODES, 0, 8, int, (as_is, TorchDispatchMode)),
         is_jit_tracing: _key_included(_TRACER),
         is_functorch_active: _key_included(_FUNCTORCH),
-        autocast_cpu: _Source(
-            cpu, _AUTOCAST, _CPU, 1, int, (lambda: _autocast("cpu", True), lambda: _autocast("cpu", False))
-        ),
-        autocast_cuda: _Source(
-            cpu, _AUTOCAST, _CUDA, 1, int, (lambda: _autocast("cuda", True), lambda: _autocast("cuda", False))
-        ),
+        autocast_cpu: _Source(cpu, _AUTOCAST, _CPU, 1, int, _both(functools.partial(_autocast, "cpu"))),
+        autocast_cuda: _Source(cpu, _AUTOCAST, _CUDA, 1, int, _both(functools.partial(_autocast, "cuda"))),
         torch.get_default_dtype: _Source(c10, _DEFAULT_DTYPE, 0, 1, SCALAR_CODES.get),
         torch._C._get_deterministic_algorithms: _Source(cpu, _DETERMINISTIC, context, 1, int),
         torch._C._get_deterministic_algorithms_warn_only: _Source(cpu, _WARN_ONLY, context, 1, int),
@@ -127,9 +126,13 @@ def _twins() -> dict[Callable[[], Any], _Source]:
 
 def _key_included(key: str) -> _Source:
     parsed: Any = torch._C._parse_dispatch_key(key)
-    return _Source(
-        "libc10.so", _KEY_INCLUDED, int(parsed), 1, int, (lambda: _included(key, True), lambda: _included(key, False))
-    )
+    return _Source("libc10.so", _KEY_INCLUDED, int(parsed), 1, int, _both(functools.partial(_included, key)))
+
+
+def _both(
+    switch: Callable[[bool], AbstractContextManager[Any]],
+) -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
+    return functools.partial(switch, True), functools.partial(switch, False)
 
 
 @contextlib.contextmanager

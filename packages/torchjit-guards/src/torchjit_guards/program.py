@@ -8,7 +8,8 @@ from typing import Any, final
 from torchjit_core.guards import Guard
 from torchjit_core.handlers import raised_in_handler
 from torchjit_core.paths import AccessPath
-from torchjit_guards import _c, tags
+from torchjit_guards import tags
+from torchjit_guards._c import Program, pass_through, trust_tags
 from torchjit_guards.explain import Miss, explain
 from torchjit_guards.lowering import Lowered, describe, lower
 
@@ -16,12 +17,12 @@ __all__ = ["TRUSTED_TAGS", "GuardProgram"]
 
 TRUSTED_TAGS = (tags.dicts_work(), tags.instances_work())
 """Do dict tags tell every change, in plain dicts and in those of instances? What programs do depends on it, see tags.py."""
-_c.trust_tags(*TRUSTED_TAGS)
-_c.pass_through(raised_in_handler)
+trust_tags(*TRUSTED_TAGS)
+pass_through(raised_in_handler)
 
 
 @final
-class GuardProgram(_c.Program):
+class GuardProgram(Program):
     """A list of guards as one flat C program over a region's slots.
 
     `program(*slots)` returns the tuple of gathered objects, or None when a guard does not hold. A walk that fails

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torchjit_guards import _c
+from torchjit_guards._c import dict_tag
 
 __all__ = ["dicts_work", "instances_work"]
 
@@ -32,16 +32,16 @@ def _dict_changes() -> Iterator[Callable[[dict[str, Any]], Any]]:
 def dicts_work() -> bool:
     """Is each state of a plain dict given a tag of its own?"""
     plain: dict[str, Any] = {"a": object()}
-    seen = {0, _c.dict_tag(plain)}
+    seen = {0, dict_tag(plain)}
     for change in _dict_changes():
         change(plain)
-        tag = _c.dict_tag(plain)
+        tag = dict_tag(plain)
         if tag in seen:
             return False
         seen.add(tag)
     for fresh in ({}, {"a": 1}, dict(plain), plain.copy(), {**plain}, {k: 1 for k in "ab"}):
         # an empty dict has nothing to vouch for; others must not share a tag
-        tag = _c.dict_tag(fresh)
+        tag = dict_tag(fresh)
         if fresh and tag in seen:
             return False
         seen.add(tag)
@@ -67,15 +67,15 @@ def instances_work() -> bool:
                 _write(obj, i)
         members = obj.__dict__
         for i in range(64):
-            before = _c.dict_tag(members)
+            before = dict_tag(members)
             if i % 3 == 0:
                 setattr(obj, "second", object())  # noqa: B010  # the slow path of a store is what is tested
             else:
                 _write(obj, object())
-            if _c.dict_tag(members) == before:
+            if dict_tag(members) == before:
                 return False
-        before = _c.dict_tag(members)
+        before = dict_tag(members)
         del obj.first
-        if _c.dict_tag(members) == before:
+        if dict_tag(members) == before:
             return False
     return True

@@ -10,25 +10,17 @@ import functools
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from torchjit_core.guards import TensorMatches
 from torchjit_core.paths import Arg
 
-__all__ = ["NativeRead", "key_set_holds", "matches", "native_read", "plain_facts", "prepare_raw_reads", "tensor_test"]
+if TYPE_CHECKING:
+    from torchjit_guards.native_reads import NativeRead
 
-
-@attrs.frozen
-class NativeRead:
-    """A C function that takes at most one integer and returns `width` (1 or 8) bytes, which must be `expected` (small)."""
-
-    address: int
-    argument: int
-    width: int
-    expected: int
-
+__all__ = ["key_set_holds", "matches", "native_read", "plain_facts", "prepare_raw_reads", "tensor_test"]
 
 _TENSOR = Arg.of(0, "tensor")
 
@@ -74,8 +66,8 @@ def plain_facts(guard: TensorMatches, tensor: Any) -> tuple[Any, TensorMatches]:
     support = _torch_support()
     if support is None or not support.only_sees_functions(guard.type):
         return tensor, guard
-    found: tuple[Any, TensorMatches] = support.as_plain(tensor, attrs.evolve(guard, path=_TENSOR))
-    return found
+    plain, facts = support.as_plain(tensor, attrs.evolve(guard, path=_TENSOR))
+    return plain, facts
 
 
 def key_set_holds(guard: TensorMatches, tensor: Any) -> bool:
@@ -113,5 +105,4 @@ _RECORDS_WRITES = "ADInplaceOrView"  # which inference tensors lack
 def native_read(read: Callable[[], Any], value: object) -> NativeRead | None:
     """The function of libtorch behind `read`, and what it returns for `value`, if there is one."""
     support = _torch_support()
-    found: NativeRead | None = None if support is None else support.native_read(read, value)
-    return found
+    return None if support is None else support.native_read(read, value)

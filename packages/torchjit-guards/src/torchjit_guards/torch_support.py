@@ -19,7 +19,8 @@ from torchjit_core import events
 from torchjit_core.guards import Ambient, Guard, TensorMatches, ValueEquals
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import reason
-from torchjit_guards import _c, layout
+from torchjit_guards import layout
+from torchjit_guards._c import set_tensor_layout
 from torchjit_guards.native_reads import (
     autocast_cpu,
     autocast_cuda,
@@ -64,7 +65,7 @@ def raw_reads() -> layout.Layout | None:
         found.activate()
         layout.verify(found)
     except layout.CalibrationError as error:
-        _c.set_tensor_layout()
+        set_tensor_layout()
         events.emit("fallback", reason=NO_RAW_READS.id, headline=NO_RAW_READS.headline, detail=str(error))
         return None
     return found
