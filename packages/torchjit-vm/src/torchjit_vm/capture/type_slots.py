@@ -54,6 +54,11 @@ class TypeSlots:
         text: `repr(self)`, or what `str` gives if that is the function; None for what has no text of the kind's own.
         copy: an object like this one, its parts by a function that copies them if that is asked for. What may hold itself is given
             to the last argument as soon as it is made.
+        type_of: `type(self)`, which is relied on.
+        raw: what a leaf handler is given for it; without it nothing.
+        is_constant: may it be computed with at capture (atoms, identified objects, new or real containers of them)? Without it no.
+        constant: the real object of one that is, of its class; without it that of `raw`.
+        has_leaf: is it a leaf, or a loaded container with one? Without it no.
         rebuild: the expression in emitted code for an object that the region made.
         write_back: writes the statements that bring a real object to what the region left.
     """
@@ -74,6 +79,11 @@ class TypeSlots:
     hash: Callable[[CaptureDomain, Any], Any] | None = None
     text: Callable[[CaptureDomain, Any, Callable[[Any], str]], str | None] | None = None
     copy: Callable[[CaptureDomain, Any, Part, Callable[[Value], None]], Obj] | None = None
+    type_of: Callable[[CaptureDomain, Any], type] | None = None
+    raw: Callable[[CaptureDomain, Any], Any] | None = None
+    is_constant: Callable[[CaptureDomain, Any], builtins.bool] | None = None
+    constant: Callable[[CaptureDomain, Any], Any] | None = None
+    has_leaf: Callable[[Any], builtins.bool] | None = None
     rebuild: Callable[[Rebuilder, Any], str] | None = None
     write_back: Callable[[Rebuilder, Any], None] | None = None
 

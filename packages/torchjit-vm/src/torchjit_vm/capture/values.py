@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 if TYPE_CHECKING:
     from torchjit_core.paths import AccessPath
@@ -341,7 +341,6 @@ class RandomState(Value):
     """`generator.getstate()`, draw number `number`: it can be kept and given back, not looked into."""
 
     __slots__ = ("number",)
-    python_type: ClassVar[type] = tuple
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from torchjit_core.paths import Pinned
 from torchjit_vm.capture import runtime
-from torchjit_vm.capture.atoms import base_of
+from torchjit_vm.capture.atoms import base_of, is_plain
 from torchjit_vm.capture.iteration import ListIterator, RangeIterator, SequenceIterator
 from torchjit_vm.capture.lengths import truth
 from torchjit_vm.capture.mirrors import operation
+from torchjit_vm.capture.objects.instance import real_object
 from torchjit_vm.capture.operators import RICH, as_tuple
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reading import constant_object
@@ -20,7 +22,7 @@ from torchjit_vm.capture.special_methods import compute, is_not_implemented, set
 from torchjit_vm.capture.subscripts import getitem
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import AtomObject, Const, Known, Leaf, Mirror, SliceValue, TupleValue, Value
+from torchjit_vm.capture.values import NEW, AtomObject, Const, Known, Leaf, Mirror, SliceValue, TupleValue, Value
 from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
@@ -97,6 +99,12 @@ def _getitem(domain: CaptureDomain, self: Const, key: Value) -> Value:
     return compute(domain, operator.getitem, domain.use(self), to_raw(domain, index))
 
 
+def _type(domain: CaptureDomain, self: Const) -> type:
+    if not self.used and self.path is not None:
+        domain.guard_type(self.path, type(self.value))
+    return type(self.value)
+
+
 register(
     Const,
     TypeSlots(
@@ -106,6 +114,10 @@ register(
         iter=_iter,
         contains=_contains,
         getitem=_getitem,
+        type_of=_type,
+        raw=lambda domain, self: domain.use(self),
+        is_constant=lambda domain, self: True,
+        has_leaf=lambda self: self.made is not None and not self.used,
     ),
 )
 
@@ -113,6 +125,12 @@ register(
 def _getattr(domain: CaptureDomain, self: AtomObject, name: str) -> Value | None:
     """Of the plain value: `real`, `denominator`."""
     return None if name == "__weakref__" else constant_object(domain, getattr(domain.use(base_of(self)), name))
+
+
+def _raw(domain: CaptureDomain, self: AtomObject) -> Any:
+    """The plain value; one that is settled as it is."""
+    settled_object = self.real is not NEW and type(self.path) is Pinned
+    return real_object(domain, self) if settled_object else domain.use(base_of(self))
 
 
 def _rebuild(out: Rebuilder, self: AtomObject) -> str:
@@ -130,6 +148,8 @@ register(
         bool=lambda domain, self: truth(domain, base_of(self)),
         iter=lambda domain, self: _iter(domain, base_of(self)),
         getattr=_getattr,
+        raw=_raw,
+        is_constant=is_plain,
         rebuild=_rebuild,
         copy=lambda domain, self, part, remember: AtomObject(base_of(self), self.cls),
     ),

@@ -6,15 +6,17 @@ import operator
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import own_attr
 from torchjit_vm.capture import attributes, dicts, keys, members, packing, runtime, stores
+from torchjit_vm.capture.atoms import is_plain
 from torchjit_vm.capture.comparisons import contains, same_or_equal
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import real_key
 from torchjit_vm.capture.objects.set import combine_sets, compare_sets
+from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view
@@ -222,6 +224,32 @@ def _fill_dict(out: Rebuilder, name: str, self: DictValue) -> None:
         out.write(f"{out.runtime(runtime.fill_dict)}({out.runtime(storage_class(self.cls))}, {name}, [{text}])")
 
 
+def _constant(domain: CaptureDomain, self: DictValue) -> Any:
+    pairs = {constant_of(domain, k): constant_of(domain, v) for k, v in domain.pairs(self)}
+    cls: Any = self.cls
+    if cls is dict:
+        return pairs
+    if cls is types.MappingProxyType:
+        return types.MappingProxyType(pairs)
+    if issubclass(cls, OrderedDict):
+        ordered: OrderedDict[Any, Any] = OrderedDict.__new__(cls)
+        for key, item in pairs.items():
+            OrderedDict.__setitem__(ordered, key, item)
+        return ordered
+    made: dict[Any, Any] = dict.__new__(cls)
+    if issubclass(cls, defaultdict):
+        factory = self.factory
+        defaultdict.__init__(cast("defaultdict[Any, Any]", made), None if factory is None else to_raw(domain, factory))
+    dict.update(made, pairs)
+    return made
+
+
+def _is_constant(domain: CaptureDomain, self: DictValue) -> bool:
+    if not is_plain(domain, self) or not isinstance(self.factory, (Const, Known, types.NoneType)):
+        return False
+    return all(is_constant(domain, k) and is_constant(domain, v) for k, v in domain.pairs(self))
+
+
 def _write_back(out: Rebuilder, self: DictValue) -> None:
     base = storage_class(self.cls)
     owner = "dict" if base is dict else out.runtime(base)
@@ -272,6 +300,9 @@ def _window_delitem(domain: CaptureDomain, self: InstanceDict, key: Value) -> No
     stores.write(domain, self.owner, domain.use(key), DELETED)
 
 
+_VIEWS: dict[str, type] = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
+
+
 def _view_contains(domain: CaptureDomain, self: DictView, item: Value) -> Value | None:
     return contains(domain, self.target, item) if self.kind == "keys" else None
 
@@ -307,6 +338,10 @@ register(
         hash=keys.unhashable,
         text=_text,
         copy=_copy,
+        raw=lambda domain, self: {to_raw(domain, k): to_raw(domain, v) for k, v in domain.pairs(self)},
+        is_constant=_is_constant,
+        constant=_constant,
+        has_leaf=lambda self: any(e is not None and has_leaf(e[1]) for e in self.entries.values()),
         rebuild=_rebuild,
         write_back=_write_back,
     ),
@@ -322,6 +357,7 @@ register(
         setitem=_window_setitem,
         delitem=_window_delitem,
         hash=keys.unhashable,
+        type_of=lambda domain, self: dict,
         text=lambda domain, self, function: _text(domain, dicts.instance_snapshot(domain, self), function),
         rebuild=lambda out, self: f"{out.runtime(own_attr)}({out.expr(self.owner)}, '__dict__')",
     ),
@@ -336,9 +372,10 @@ register(
         contains=_view_contains,
         hash=_view_hash,
         text=_view_text,
+        type_of=lambda domain, self: _VIEWS[self.kind],
+        raw=lambda domain, self: [to_raw(domain, v) for v in domain.unpack_all(self)],
         rebuild=_rebuild_view,
     ),
 )
-_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-slot_methods(dict, defaultdict, *_VIEWS)
+slot_methods(dict, defaultdict, *_VIEWS.values())
 slot_methods(OrderedDict, without=("__ior__",))  # which says other errors

@@ -42,4 +42,10 @@ def write_traceback(out: Rebuilder, self: Obj, name: str) -> None:
 
 
 # Now: a break may add to it.
-register(TracebackValue, TypeSlots(rebuild=lambda out, self: out.assign(f"{out.expr(self.exception)}.__traceback__")))
+register(
+    TracebackValue,
+    TypeSlots(
+        type_of=lambda domain, self: types.TracebackType,
+        rebuild=lambda out, self: out.assign(f"{out.expr(self.exception)}.__traceback__"),
+    ),
+)

@@ -60,4 +60,6 @@ def _rebuild(out: Rebuilder, self: FunctionValue) -> str:
 
 
 register(FunctionValue, TypeSlots(hash=identity, rebuild=_rebuild))
-register(CellValue, TypeSlots(rebuild=_rebuild_cell, write_back=_write_cell))
+register(
+    CellValue, TypeSlots(type_of=lambda domain, self: types.CellType, rebuild=_rebuild_cell, write_back=_write_cell)
+)

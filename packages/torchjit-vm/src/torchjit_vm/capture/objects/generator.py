@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from typing import TYPE_CHECKING, final
 
 from torchjit_vm.assembly import suspended_function
@@ -116,4 +117,11 @@ def _iter(domain: CaptureDomain, self: GeneratorValue) -> Value:
     return self
 
 
-register(GeneratorValue, TypeSlots(iter=_iter, rebuild=_rebuild))
+def _type(domain: CaptureDomain, self: GeneratorValue) -> type:
+    if self.original is not None:
+        return self.original[0] if isinstance(self.original[0], type) else type(iter(int, 1))
+    coroutine = self.frame.code.code.co_flags & inspect.CO_COROUTINE
+    return types.CoroutineType if coroutine else types.GeneratorType
+
+
+register(GeneratorValue, TypeSlots(iter=_iter, type_of=_type, rebuild=_rebuild))

@@ -72,8 +72,15 @@ def _rebuild_id(out: Rebuilder, self: IdValue) -> str:
     return out.assign(f"{out.runtime(self.function)}({out.expr(self.target)})")
 
 
-register(IdValue, TypeSlots(richcompare=_compare_id, hash=_hash_id, rebuild=_rebuild_id))
+register(
+    IdValue, TypeSlots(richcompare=_compare_id, hash=_hash_id, type_of=lambda domain, self: int, rebuild=_rebuild_id)
+)
 register(
     RandomState,
-    TypeSlots(richcompare=_compare_state, hash=_hash_state, rebuild=lambda out, self: str(Drawn.of(self.number))),
+    TypeSlots(
+        richcompare=_compare_state,
+        hash=_hash_state,
+        type_of=lambda domain, self: tuple,
+        rebuild=lambda out, self: str(Drawn.of(self.number)),
+    ),
 )

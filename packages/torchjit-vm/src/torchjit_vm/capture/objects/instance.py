@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.builtin_table import method
@@ -21,17 +22,18 @@ from torchjit_vm.capture.lru_caches import is_made_cache, lru_arguments
 from torchjit_vm.capture.objects.dict import equal_dicts
 from torchjit_vm.capture.objects.exception import new_exception, write_traceback
 from torchjit_vm.capture.prelude import state_of
+from torchjit_vm.capture.raw import no_raw_form
 from torchjit_vm.capture.reasons import REBUILD, UNKNOWN_CALL
 from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.stand_in_classes import WRAPPED
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
-from torchjit_vm.capture.values import DELETED, Const, InstanceDict, Known, Obj, TupleValue, Value
+from torchjit_vm.capture.values import DELETED, NEW, Const, InstanceDict, Known, Obj, TupleValue, Value
 from torchjit_vm.capture.weak_references import is_held, is_new, is_reference, referent
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__: list[str] = []
+__all__ = ["real_object"]
 
 _EQUALITY = {"__eq__": operator.eq, "__ne__": operator.ne}
 
@@ -67,6 +69,15 @@ def _copy(domain: CaptureDomain, self: Obj, part: Part, remember: Callable[[Valu
     made = Obj(self.cls)
     remember(made)
     return made
+
+
+def real_object(domain: CaptureDomain, self: Obj) -> Any:
+    """The object itself, where the region has not changed it."""
+    if self.real is NEW or self.path is None or self.written or self in domain.touched:
+        raise no_raw_form(domain, self)
+    if type(self.path) is not Pinned:
+        domain.guard_id(self.path, self.real)
+    return self.real
 
 
 def _rebuild(out: Rebuilder, self: Obj) -> str:
@@ -164,7 +175,7 @@ _MAKERS: dict[type, Callable[[Rebuilder, Obj], str]] = {
 }
 """Classes of C with a way of their own."""
 
-register(Obj, TypeSlots(hash=object_key, copy=_copy, rebuild=_rebuild))
+register(Obj, TypeSlots(hash=object_key, copy=_copy, raw=real_object, rebuild=_rebuild))
 for _name, _function in _EQUALITY.items():
     method(_name, types.SimpleNamespace)(_compare_namespaces(_function))
     method(_name, weakref.ReferenceType)(_compare_references(_function))

@@ -9,6 +9,7 @@ from typing import Any
 from torchjit_vm.capture import dicts, iteration, runtime
 from torchjit_vm.capture.coroutines import AwaitIterator
 from torchjit_vm.capture.objects.dict import storage_class
+from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import Const, DictValue, Obj, SetValue
@@ -117,5 +118,16 @@ def _named(expression: Callable[[Rebuilder, Any], str]) -> Callable[[Rebuilder, 
     return lambda out, self: out.assign(expression(out, self))
 
 
+register(
+    iteration.IteratorValue,
+    TypeSlots(
+        type_of=lambda domain, self: self.python_type,
+        raw=lambda domain, self: [to_raw(domain, v) for v in domain.unpack_all(self)],
+    ),
+)
+register(
+    iteration.RealIterator,
+    TypeSlots(type_of=lambda domain, self: itertools.count if self.repeated is None else itertools.repeat),
+)
 for _kind, _expression in _EXPRESSIONS.items():
     register(_kind, TypeSlots(rebuild=_named(_expression)))

@@ -78,5 +78,8 @@ register(
         iter=_iter,
         contains=_contains,
         getitem=_getitem,
+        type_of=lambda domain, self: type(self.obj),
+        raw=lambda domain, self: self.obj,
+        is_constant=lambda domain, self: True,
     ),
 )

@@ -41,5 +41,8 @@ def _rebuild_super(out: Rebuilder, self: SuperValue) -> str:
     return out.assign(f"{out.runtime(super)}({out.expr(Known(self.cls))}, {out.expr(self.self_)})")
 
 
-register(BoundMethod, TypeSlots(richcompare=_richcompare, hash=_hash, rebuild=_rebuild))
-register(SuperValue, TypeSlots(rebuild=_rebuild_super))
+register(
+    BoundMethod,
+    TypeSlots(richcompare=_richcompare, hash=_hash, type_of=lambda domain, self: types.MethodType, rebuild=_rebuild),
+)
+register(SuperValue, TypeSlots(type_of=lambda domain, self: super, rebuild=_rebuild_super))

@@ -6,9 +6,10 @@ import operator
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import collecting, elements, iteration, operators, runtime
+from torchjit_vm.capture.atoms import is_plain
 from torchjit_vm.capture.comparisons import compare, same_or_equal, search
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.elements import copy_deque, plain_base
@@ -16,6 +17,8 @@ from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.iteration import sequence_iter
 from torchjit_vm.capture.keys import key_of, unhashable
 from torchjit_vm.capture.members import find_member
+from torchjit_vm.capture.policy import NewObject
+from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
@@ -249,6 +252,46 @@ def _copy_tuple(domain: CaptureDomain, self: TupleValue, part: Part, remember: C
     return TupleValue([part(v) for v in elements.items(domain, self)], self.cls)
 
 
+def _items_of_tuple(of: Callable[[CaptureDomain, Value], Any]) -> Callable[[CaptureDomain, TupleValue], Any]:
+    return lambda domain, self: _tuple_of(self.cls, tuple(of(domain, v) for v in domain.unpack_all(self)))
+
+
+def _tuple_of(cls: type, items: tuple[Any, ...]) -> Any:
+    if cls is tuple:
+        return items
+    try:
+        return tuple.__new__(cls, items)
+    except TypeError:  # a tuple of C makes its own instances
+        pass
+    try:
+        return cls.__new__(cls, items)
+    except TypeError:  # such as a torch.Size over leaves: the class may decide what a call does
+        return NewObject(cls, items)
+
+
+def _constant_list(domain: CaptureDomain, self: ListValue) -> Any:
+    items = [constant_of(domain, v) for v in domain.unpack_all(self)]
+    if issubclass(self.cls, deque):
+        made: deque[Any] = deque.__new__(self.cls)
+        limit = self.limit if self.real is NEW else deque.maxlen.__get__(self.real)
+        deque.__init__(made, items, limit)
+        return made
+    if self.cls is list:
+        return items
+    made_list: list[Any] = list.__new__(cast(Any, self.cls))
+    list.extend(made_list, items)
+    return made_list
+
+
+def _is_constant(domain: CaptureDomain, self: ListValue | TupleValue) -> bool:
+    return all(is_constant(domain, v) for v in domain.unpack_all(self))
+
+
+def _has_leaf(self: ListValue | TupleValue) -> bool:
+    loaded = self.added if isinstance(self, ListValue) and self.items is None else self.items or ()
+    return any(map(has_leaf, loaded))
+
+
 def _rebuild_list(out: Rebuilder, self: ListValue) -> str:
     items = self.items or []
     if self.cls is deque:
@@ -327,6 +370,10 @@ register(
         hash=unhashable,
         text=_text,
         copy=_copy_list,
+        raw=lambda domain, self: [to_raw(domain, v) for v in domain.unpack_all(self)],
+        is_constant=lambda domain, self: is_plain(domain, self) and _is_constant(domain, self),
+        constant=_constant_list,
+        has_leaf=_has_leaf,
         rebuild=_rebuild_list,
         write_back=_write_back,
     ),
@@ -345,6 +392,10 @@ register(
         hash=_hash,
         text=_text,
         copy=_copy_tuple,
+        raw=_items_of_tuple(to_raw),
+        is_constant=_is_constant,
+        constant=_items_of_tuple(constant_of),
+        has_leaf=_has_leaf,
         rebuild=_rebuild_tuple,
     ),
 )

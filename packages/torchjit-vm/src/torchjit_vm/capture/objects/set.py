@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import keys, runtime
+from torchjit_vm.capture.atoms import is_plain
 from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import unhashable
 from torchjit_vm.capture.members import find_member
+from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys
 from torchjit_vm.capture.sets import layout_of, set_items, set_replace, sought_key
@@ -96,6 +98,24 @@ def _growth(keys: list[Any], layout: set[Any]) -> int | None:
     return next((n for n in range(len(keys), 0, -1) if list(runtime.grown_set(keys[:n], keys[n:])) == wanted), None)
 
 
+def _raw(domain: CaptureDomain, self: SetValue) -> set[Any] | frozenset[Any]:
+    elements = [to_raw(domain, v) for v in domain.unpack_all(self)]
+    return frozenset(elements) if issubclass(self.cls, frozenset) else set(elements)
+
+
+def _constant(domain: CaptureDomain, self: SetValue) -> set[Any] | frozenset[Any]:
+    elements = [constant_of(domain, v) for v in domain.unpack_all(self)]
+    if issubclass(self.cls, frozenset):
+        return frozenset.__new__(self.cls, elements)
+    made: set[Any] = set.__new__(cast(Any, self.cls))
+    set.update(made, elements)
+    return made
+
+
+def _is_constant(domain: CaptureDomain, self: SetValue) -> bool:
+    return is_plain(domain, self) and all(is_constant(domain, v) for v in domain.unpack_all(self))
+
+
 def _rebuild(out: Rebuilder, self: SetValue) -> str:
     entries = self.entries or {}
     items = list(entries.values())
@@ -144,6 +164,9 @@ register(
         hash=_hash,
         text=_text,
         copy=_copy,
+        raw=_raw,
+        is_constant=_is_constant,
+        constant=_constant,
         rebuild=_rebuild,
         write_back=_write_back,
     ),

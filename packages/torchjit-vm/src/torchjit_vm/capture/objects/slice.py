@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.comparisons import compare
 from torchjit_vm.capture.keys import unhashable
+from torchjit_vm.capture.raw import has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNHASHABLE
 from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.texts import joined_texts
@@ -23,7 +24,7 @@ __all__: list[str] = []
 def _richcompare(domain: CaptureDomain, function: Any, self: SliceValue, other: Value) -> Value | None:
     if type(other) is not SliceValue:
         return None
-    parts = [TupleValue([s.start, s.stop, s.step]) for s in (self, other)]
+    parts = [TupleValue(_parts(s)) for s in (self, other)]
     return compare(domain, function, parts[0], parts[1])
 
 
@@ -34,12 +35,28 @@ def _hash(domain: CaptureDomain, self: SliceValue) -> Any:
 
 
 def _text(domain: CaptureDomain, self: SliceValue, function: Any) -> str:
-    return f"slice({joined_texts(domain, (self.start, self.stop, self.step))})"
+    return f"slice({joined_texts(domain, _parts(self))})"
 
 
 def _rebuild(out: Rebuilder, self: SliceValue) -> str:
-    return out.assign(f"slice({out.expr(self.start)}, {out.expr(self.stop)}, {out.expr(self.step)})")
+    return out.assign(f"slice({out.join(_parts(self))})")
 
 
-register(SliceValue, TypeSlots(richcompare=_richcompare, hash=_hash, text=_text, rebuild=_rebuild))
+def _parts(self: SliceValue) -> list[Value]:
+    return [self.start, self.stop, self.step]
+
+
+register(
+    SliceValue,
+    TypeSlots(
+        richcompare=_richcompare,
+        hash=_hash,
+        text=_text,
+        type_of=lambda domain, self: slice,
+        raw=lambda domain, self: slice(*(to_raw(domain, v) for v in _parts(self))),
+        is_constant=lambda domain, self: all(is_constant(domain, v) for v in _parts(self)),
+        has_leaf=lambda self: any(map(has_leaf, _parts(self))),
+        rebuild=_rebuild,
+    ),
+)
 slot_methods(slice)
