@@ -7,9 +7,9 @@ import torch
 
 import torchjit
 from torchjit.compiler import compilation_of
-from torchjit.cures import cures
 from torchjit.inspection import describe
 from torchjit_core.reasons import find_reason
+from torchjit_report.cures import cures
 from torchjit_report.time_lost import SWITCH_SECONDS
 
 NUMBERS = torch.tensor([1.0, -2.0, 3.0])

@@ -32,6 +32,7 @@ __all__ = [
     "IdIs",
     "InstanceLacks",
     "LengthIs",
+    "Miss",
     "MroIs",
     "Predicate",
     "SameObject",
@@ -477,3 +478,22 @@ def distinct(guards: Sequence[Guard]) -> list[Guard]:
     for guard in guards:
         seen.setdefault(guard.key(), guard)
     return list(seen.values())
+
+
+@final
+@attrs.frozen
+class Miss:
+    """Why a specialisation was not used.
+
+    Attributes:
+        guard: the guard that fails; None when a gathered path leads nowhere.
+        expected, actual: what differs, as short text.
+        location: the user's line that relied on it.
+        text: one line for people.
+    """
+
+    guard: Guard | None
+    expected: str
+    actual: str
+    location: CodeLocation | None
+    text: str

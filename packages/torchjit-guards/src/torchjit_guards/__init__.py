@@ -1,6 +1,6 @@
 """Guards as a flat C program, and symbolic shapes."""
 
-from torchjit_guards.explain import Miss
+from torchjit_core.guards import Miss
 from torchjit_guards.program import GuardProgram
 from torchjit_guards.shape_env import ShapeEnv
 from torchjit_guards.size_history import SizeHistory

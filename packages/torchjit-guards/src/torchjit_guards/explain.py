@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
-
-import attrs
+from typing import Any
 
 from torchjit_core.guards import (
     Ambient,
@@ -16,6 +14,7 @@ from torchjit_core.guards import (
     IdIs,
     InstanceLacks,
     LengthIs,
+    Miss,
     MroIs,
     Slots,
     SymbolicCondition,
@@ -25,31 +24,11 @@ from torchjit_core.guards import (
     dict_items,
 )
 from torchjit_core.handlers import raised_in_handler
-from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.showing import shown
 from torchjit_guards.tensors import key_difference, key_set_holds, matches, plain_facts
 
-__all__ = ["Miss", "explain"]
-
-
-@final
-@attrs.frozen
-class Miss:
-    """Why a specialisation was not used.
-
-    Attributes:
-        guard: the guard that fails; None when a gathered path leads nowhere.
-        expected, actual: what differs, as short text.
-        location: the user's line that relied on it.
-        text: one line for people.
-    """
-
-    guard: Guard | None
-    expected: str
-    actual: str
-    location: CodeLocation | None
-    text: str
+__all__ = ["explain"]
 
 
 def explain(guards: Sequence[Guard], gather: Sequence[AccessPath], slots: Slots) -> Miss | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from torchjit_core.guards import Guard
+from torchjit_core.guards import Guard, Miss
 from torchjit_core.handlers import raised_in_handler
 from torchjit_core.paths import AccessPath
 from torchjit_guards import tags
 from torchjit_guards._c import Program, pass_through, trust_tags
-from torchjit_guards.explain import Miss, explain
+from torchjit_guards.explain import explain
 from torchjit_guards.lowering import Lowered, describe, lower
 
 __all__ = ["TRUSTED_TAGS", "GuardProgram"]

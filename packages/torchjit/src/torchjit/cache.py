@@ -13,8 +13,8 @@ import torchjit_inductor
 from torchjit.config import config
 from torchjit.environment import read_environment
 from torchjit.exc import UserError, UserTypeError
-from torchjit.user_warnings import warn_user
 from torchjit_core.reasons import reason
+from torchjit_core.user_warnings import warn_user
 from torchjit_inductor.cpp import bundle, folders
 from torchjit_inductor.cpp.build import KEY_LENGTH, used_libraries
 

@@ -24,11 +24,11 @@ from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_
 from torchjit.rerun import GraphRaised
 from torchjit.sharing import Family, all_compilations, register, tell_hits
 from torchjit.site import Site
-from torchjit.size_sources import marks_by_source
 from torchjit.specialization import Specialization
 from torchjit.stance import forced_backend, on_change
-from torchjit.user_warnings import warn_user
 from torchjit_core.failures import FailurePolicy
+from torchjit_core.size_sources import marks_by_source
+from torchjit_core.user_warnings import warn_user
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, forget, forget_all, is_eager, set_eager, unhooked
 
 if TYPE_CHECKING:

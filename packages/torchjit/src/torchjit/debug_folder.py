@@ -19,8 +19,8 @@ from torchjit.environment import read_environment
 from torchjit.exc import wrong_type
 from torchjit.logs import bytecode_wanted_by
 from torchjit.options import Options
-from torchjit.user_warnings import warn_user
 from torchjit_core import events
+from torchjit_core.user_warnings import warn_user
 
 __all__ = ["debug_folder", "tracing"]
 

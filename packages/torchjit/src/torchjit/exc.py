@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping
-from typing import final
-
-from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import (
     GraphBreak,
     InvalidIR,
     MissingPackage,
-    Reason,
     TorchjitError,
     UserAttributeError,
     UserError,
     UserIndexError,
     UserTypeError,
-    reason,
 )
-from torchjit_core.showing import shortened
+from torchjit_core.user_errors import (
+    BackendCompilerFailed,
+    FailOnRecompile,
+    RecompileLimitExceeded,
+    Unsupported,
+    told,
+    unknown_name,
+    wrong_type,
+)
 
 __all__ = [
     "BackendCompilerFailed",
@@ -39,82 +39,3 @@ __all__ = [
     "unknown_name",
     "wrong_type",
 ]
-
-
-@final
-class Unsupported(TorchjitError, RuntimeError):
-    """`fullgraph=True` or `error_on_graph_break(True)` met a graph break."""
-
-
-@final
-class RecompileLimitExceeded(TorchjitError, RuntimeError):
-    """`fullgraph=True` and the recompile limit is reached."""
-
-
-@final
-class FailOnRecompile(TorchjitError, RuntimeError):
-    """Something would have to be compiled under the stance `fail_on_recompile`."""
-
-
-@final
-class BackendCompilerFailed(TorchjitError, RuntimeError):
-    """The backend raised while it compiled a graph. Its exception is the cause (`__cause__`)."""
-
-    def __init__(self, reason: Reason, detail: str = "", location: CodeLocation | None = None) -> None:
-        super().__init__(reason, detail, location)
-
-
-UNKNOWN_NAME = reason(
-    "TJ-API-001",
-    "unknown name",
-    "A name given to torchjit is not one that it knows.",
-    "Compare it with the names listed; torchjit.list_backends(), list_mode_options() and list_options() print them.",
-)
-
-
-WRONG_ARGUMENT = reason(
-    "TJ-API-063",
-    "an argument of a wrong type",
-    "Each function of torchjit takes the arguments of its docstring.",
-)
-
-
-def told(value: object) -> str:
-    """A value that the user passed, as short text without addresses."""
-    return re.sub(r" at 0x[0-9a-f]+", "", shortened(repr(value)))
-
-
-def wrong_type(name: str, given: object, wanted: str) -> UserError:
-    """The error for an argument of a wrong type.
-
-    Args:
-        name: of the argument.
-        given: what the user passed.
-        wanted: what it takes.
-    """
-    return UserTypeError(WRONG_ARGUMENT, f"{name}={told(given)}, want {wanted}")
-
-
-def unknown_name(
-    what: str,
-    given: object,
-    known: Iterable[str],
-    error: type[UserError] = UserError,
-    instead: Mapping[str, str] | None = None,
-) -> UserError:
-    """The error for a name that is not known, with the nearest ones that are.
-
-    Args:
-        what: kind of the name, such as "backend".
-        given: what the user wrote.
-        known: every name that would have been right.
-        error: its type.
-        instead: names of PyTorch's that are none of these, and what to write.
-    """
-    if instead is not None and isinstance(given, str) and given in instead:
-        return error(UNKNOWN_NAME, f"{what} {given!r} is PyTorch's; {instead[given]}")
-    names = sorted(known)
-    near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.4)
-    near = near or [n for n in names if n.lower() == str(given).lower()]
-    guess = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return error(UNKNOWN_NAME, f"{what} {given!r}{guess or '.'} Known: {', '.join(names)}")

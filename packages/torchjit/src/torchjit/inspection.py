@@ -12,16 +12,16 @@ import torch
 from torchjit.call_chain import CallSite, chain_of, shown_calls
 from torchjit.compilation import Compilation
 from torchjit.compiler import NOT_CALLABLE, compilation_of, compile
-from torchjit.cures import cures
 from torchjit.exc import UserTypeError, told, wrong_type
 from torchjit.obstacles import Obstacle, by_line
-from torchjit.recompiles import Recompile
 from torchjit.region_tree import RegionNode, tree_of
 from torchjit.site import Site
 from torchjit.specialization import Specialization
 from torchjit_core.location import CodeLocation
 from torchjit_core.node_notes import values_of
 from torchjit_core.showing import shortened
+from torchjit_report.cures import cures
+from torchjit_report.recompiles import Recompile
 
 __all__ = ["BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "describe", "explain"]
 

@@ -9,8 +9,8 @@ from typing import Any, final
 import attrs
 
 from torchjit.exc import UserError, UserTypeError, told
-from torchjit.size_sources import bad_entry
 from torchjit_core.reasons import Reason
+from torchjit_core.size_sources import bad_entry
 
 __all__ = [
     "COUNT",

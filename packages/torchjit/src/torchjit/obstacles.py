@@ -13,7 +13,7 @@ from torchjit_report import TimeLost
 
 if TYPE_CHECKING:
     from torchjit.inspection import BreakInfo, RegionInfo
-    from torchjit.recompiles import Recompile
+    from torchjit_report.recompiles import Recompile
 
 __all__ = ["Obstacle", "by_line"]
 

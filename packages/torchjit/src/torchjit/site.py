@@ -26,24 +26,24 @@ from torchjit.call_chain import CallSite
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
-from torchjit.cures import cures
 from torchjit.interrupts import CompilationScope, is_programs
 from torchjit.other_compiler import hidden_from_torch_compile
 from torchjit.plain_calls import holds_proxies, holds_tensors, must_run_eagerly, note_numbers
-from torchjit.recompiles import Recompile, ranked, recompile_of
 from torchjit.rerun import MOST_CAUGHT, OnRaise
 from torchjit.site_events import described_call, symbol_fields, tell_capture
 from torchjit.specialization import Specialization
 from torchjit.stance import WOULD_COMPILE, current_stance, forced_backend
-from torchjit.user_warnings import warn_user
 from torchjit_core import events
 from torchjit_core.failures import cause_of, has_no_memory, using_policy
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, UserError, reason
 from torchjit_core.showing import shortened
 from torchjit_core.turns import turn
+from torchjit_core.user_warnings import warn_user
 from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import costs, torch_support
+from torchjit_report.cures import cures
+from torchjit_report.recompiles import Recompile, ranked, recompile_of
 
 if TYPE_CHECKING:
     from torchjit.compilation import Compilation

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchjit.call_chain import chain_of
-from torchjit.cures import cures
 from torchjit.specialization import Specialization
 from torchjit_core import events
 from torchjit_core.expr import Symbol
 from torchjit_core.guards import Guard
 from torchjit_core.paths import AccessPath
 from torchjit_core.showing import shortened, shown
+from torchjit_report.cures import cures
 
 if TYPE_CHECKING:
     from torchjit.site import Site

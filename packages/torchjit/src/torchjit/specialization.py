@@ -8,10 +8,10 @@ import attrs
 import torch
 
 from torchjit.config import config
-from torchjit.recompiles import Recompile
 from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
+from torchjit_report.recompiles import Recompile
 
 if TYPE_CHECKING:
     from torchjit.compilation import Compilation

@@ -8,8 +8,8 @@ import torch
 
 from torchjit.compiler import compile
 from torchjit.exc import UserError, told
-from torchjit.user_warnings import warn_user
 from torchjit_core.reasons import reason
+from torchjit_core.user_warnings import warn_user
 
 __all__ = ["replace_torch_compile"]
 

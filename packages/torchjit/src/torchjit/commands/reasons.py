@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from torchjit.commands.console import print_table
-from torchjit.exc import UNKNOWN_NAME
 from torchjit_core.reasons import Reason, UserError, all_reasons
+from torchjit_core.user_errors import UNKNOWN_NAME
 
 __all__ = ["HELP", "add_arguments", "every_reason", "run"]
 

@@ -9,7 +9,6 @@ from typing import final
 
 import attrs
 
-from torchjit.size_sources import source_of
 from torchjit_core.guards import (
     Ambient,
     ClassAttrIs,
@@ -20,6 +19,7 @@ from torchjit_core.guards import (
     IdIs,
     InstanceLacks,
     LengthIs,
+    Miss,
     MroIs,
     SameObject,
     SymbolicCondition,
@@ -29,7 +29,7 @@ from torchjit_core.guards import (
 )
 from torchjit_core.location import CodeLocation
 from torchjit_core.showing import shortened
-from torchjit_guards import Miss
+from torchjit_core.size_sources import source_of
 
 __all__ = ["Recompile", "advice", "ranked", "recompile_of"]
 
