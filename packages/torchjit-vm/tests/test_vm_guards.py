@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -249,3 +249,60 @@ def test_fresh_closures_do_not_recompile() -> None:
     assert [again(maker(2), Num(n)).value for n in range(4)] == [0, 2, 4, 6]
     assert len(again.captured) == 1
     assert again(maker(3), Num(1)).value == 3
+
+
+# Methods that a class gains between two calls: name, what it gives, and what the program does with an object `m` of the class.
+_GAINED: list[tuple[type, tuple[Any, ...], str, Callable[..., Any], Callable[[Any], Any]]] = [
+    (int, (3,), "__gt__", lambda self, other: "gained", lambda m: (m > 2, 2 < m, sorted([m, 2]))),
+    (int, (3,), "__iter__", lambda self: iter([2]), lambda m: 2 in m),
+    (float, (2.0,), "__eq__", lambda self, other: True, lambda m: (m == 5.0, 5.0 == m, m in [7.0])),
+    (float, (2.0,), "__lt__", lambda self, other: False, lambda m: (m < 3.0, 3.0 > m, min(m, 3.0))),
+    (float, (2.0,), "__index__", lambda self: 1, lambda m: [1, 2, 3][m]),
+    (str, ("a",), "__index__", lambda self: 1, lambda m: (1, 2, 3)[m]),
+    (bytes, (b"x",), "__index__", lambda self: 1, lambda m: [1, 2, 3].__getitem__(m)),
+    (tuple, ((1,),), "__int__", lambda self: 9, lambda m: int(m)),
+    (tuple, ((1,),), "__float__", lambda self: 9.5, lambda m: float(m)),
+    (tuple, ((1,),), "__copy__", lambda self: "gained", lambda m: copy.copy(m)),
+    (tuple, ((1,),), "__lt__", lambda self, other: "gained", lambda m: (m < (2,), (2,) > m)),
+    (deque, ([1],), "__radd__", lambda self, other: "gained", lambda m: deque([2]) + m),
+    (list, ([1],), "__radd__", lambda self, other: "gained", lambda m: [2] + m),
+    (set, ([1],), "__rsub__", lambda self, other: "gained", lambda m: {1, 2} - m),
+    (OrderedDict, ({"a": 1},), "keys", lambda self: [], lambda m: ({**m}, dict(m))),
+    (object, (), "__setattr__", lambda self, name, value: "gained", lambda m: setattr(m, "x", 1)),
+    (object, (), "__delattr__", lambda self, name: "gained", lambda m: delattr(m, "x")),
+]
+
+
+@pytest.mark.parametrize(("base", "args", "name", "method", "use"), _GAINED)
+@pytest.mark.parametrize("made", [True, False], ids=["inside", "outside"])
+def test_a_method_that_a_class_gains_is_seen(
+    base: type, args: Any, name: str, method: Any, use: Callable[[Any], Any], made: bool
+) -> None:
+    def program(cls: Any, given: Any, x: Any) -> Any:
+        m = cls(*args) if made else given
+        try:
+            return x + 1, use(m)
+        except (TypeError, AttributeError) as error:
+            return x, type(error)
+
+    cls: Any = type("Gaining", (base,), {})
+    jit = Jit(program)
+    for _ in range(2):
+        assert outcome(jit, (cls, cls(*args), Num(1))) == outcome(program, (cls, cls(*args), Num(1)))
+    setattr(cls, name, method)
+    if name == "__eq__":
+        cls.__hash__ = lambda self: 1
+    assert outcome(jit, (cls, cls(*args), Num(1))) == outcome(program, (cls, cls(*args), Num(1)))
+
+
+def test_copies_of_tuples_with_classes_of_their_own_are_new() -> None:
+    class Point(tuple[int, int]):
+        pass
+
+    def program(x: Any, m: Any) -> Any:
+        made = copy.copy(m)
+        return x, made is m, type(made).__name__, made == m, made.__dict__
+
+    point = Point((1, 2))
+    point.tag = 5  # type: ignore[attr-defined]
+    assert Jit(program)(Num(1), point)[1:] == program(Num(1), point)[1:]

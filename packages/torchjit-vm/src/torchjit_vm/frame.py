@@ -34,6 +34,8 @@ class Completion(enum.IntEnum):
     PUSH_INSTEAD = 2
     """Push `Frame.instead`: the object whose `__init__` has run."""
     DISCARD = 3
+    REPLACE = 4
+    """Push `Frame.instead`, whatever the frame returns."""
 
 
 @final

@@ -206,6 +206,8 @@ class Interpreter(Generic[V]):
             elif completion is Completion.PUSH_INSTEAD:
                 self.domain.check_init(result)
                 frame.stack.append(returned.instead)
+            elif completion is Completion.REPLACE:
+                frame.stack.append(returned.instead)
 
     def _unwind(self, exception: V, base: int, again: bool) -> V | None:
         """Find the handler of an exception, dropping frames on the way.
@@ -303,5 +305,7 @@ class Interpreter(Generic[V]):
         value = self.run(frame)
         if frame.completion is Completion.PUSH_INSTEAD:
             self.domain.check_init(value)
+            return frame.instead
+        if frame.completion is Completion.REPLACE:
             return frame.instead
         return value

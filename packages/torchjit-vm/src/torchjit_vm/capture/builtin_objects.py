@@ -33,6 +33,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import note_write
 from torchjit_vm.capture.reading import pinned
+from torchjit_vm.capture.special_methods import has_method
 from torchjit_vm.capture.stand_in_classes import stand_in_of
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
@@ -382,7 +383,7 @@ def _own_items(domain: CaptureDomain, value: Value) -> list[Value]:
 
 @method("index", tuple, list, deque)
 def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if not all(hasattr(type_of(domain, a), "__index__") for a in args[2:]):
+    if not all(has_method(domain, a, "__index__") for a in args[2:]):
         return None
     items = _own_items(domain, args[0])
     bounds = [domain.index(a) for a in args[2:]]

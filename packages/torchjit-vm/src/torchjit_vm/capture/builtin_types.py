@@ -131,8 +131,10 @@ def _plain_argument(domain: CaptureDomain, value: Value, dunders: tuple[str, ...
     return value if there and operators.defines(domain, value, there[0]) else base_of(value)
 
 
-def _by_method(domain: CaptureDomain, cls: Any, dunders: tuple[str, ...], value: Obj) -> Value | None:
+def _by_method(domain: CaptureDomain, cls: Any, dunders: tuple[str, ...], value: Value) -> Value | None:
     """`int(value)` ... by the first of these methods that the class defines; None if it has none."""
+    if not isinstance(value, Obj):
+        return None
     dunder = next((d for d in dunders if members.find_member(domain, value.cls, d).kind == members.FUNCTION), None)
     answer = None if dunder is None else operators.special_call(domain, value, dunder, [])
     if dunder is None or answer is None:
@@ -162,11 +164,14 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
             values = args = [library_numbers.converted(domain, cls, args[0]) or args[0]]
         if any(type(a) is Leaf for a in values):
             return operators.leaf_call(domain, cls, args, kwargs)
+        answer = _by_method(domain, cls, dunders, args[0]) if len(values) == len(args) == 1 else None
+        if answer is not None:
+            return answer
         if all(is_constant(domain, a) for a in values):
             real = {k: constant_of(domain, v) for k, v in kwargs.items()}
             function = functools.partial(cls, **real)
             return operators.compute(domain, function, *(constant_of(domain, a) for a in args))
-        return _by_method(domain, cls, dunders, args[0]) if len(args) == 1 and isinstance(args[0], Obj) else None
+        return None
 
     builtin(cls)(make)
 

@@ -18,11 +18,12 @@ from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.operators import RICH, as_tuple, leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.special_methods import compute, defines, is_not_implemented, settled, special_call
+from torchjit_vm.capture.special_methods import compute, defines, has_method, is_not_implemented, settled, special_call
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
+    AtomObject,
     Const,
     IdValue,
     Known,
@@ -170,7 +171,8 @@ def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
 
 def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
     """`item in container`."""
-    container = stripped(domain, container, "__contains__")
+    if type(container) is not AtomObject or has_method(domain, container, "__contains__"):
+        container = stripped(domain, container, "__contains__")
     item = stripped(domain, item, "__eq__", "__hash__")
     if type(container) is Leaf:
         return leaf_call(domain, operator.contains, [container, item])

@@ -57,11 +57,17 @@ def _copy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) ->
     value = args[0]
     if type(value) is Leaf:
         return leaf_call(domain, copy.copy, [value])
-    if isinstance(value, (*_SHARED, TupleValue)):
+    if isinstance(value, _SHARED) or (isinstance(value, TupleValue) and value.cls is tuple):
         return value
     if isinstance(value, Obj) and _method(domain, value, "__copy__") is not None:
         return domain.vm.call(cast(Value, _method(domain, value, "__copy__")), [value])
+    if isinstance(value, TupleValue) and not _copies_plainly(domain, value) and not _reduces(domain, value):
+        return value  # a named tuple, or one of C
     return _duplicate(domain, value, None)
+
+
+def _reduces(domain: CaptureDomain, value: Obj) -> bool:
+    return any(_method(domain, value, name) is not None for name in ("__reduce_ex__", "__reduce__"))
 
 
 @builtin(copy.deepcopy)

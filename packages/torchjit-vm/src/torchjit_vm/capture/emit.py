@@ -368,6 +368,7 @@ class _BreakWriter:
                 Completion.PUSH: (result,),
                 Completion.PUSH_THEN_NULL: (result, None),
                 Completion.PUSH_INSTEAD: (callee.instead,),
+                Completion.REPLACE: (callee.instead,),
                 Completion.DISCARD: (),
             }
             return (Outcome(None, 0, pushes[callee.frame.completion]),)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import attributes, collecting, iteration, members, set_algebra
+from torchjit_vm.capture import attributes, collecting, iteration, set_algebra
 from torchjit_vm.capture.dicts import dict_lookup, dict_pairs, dict_store, instance_pairs
 from torchjit_vm.capture.elements import append, items
 from torchjit_vm.capture.keys import key_of
 from torchjit_vm.capture.made_later import joined, made_later
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.sets import new_set, set_insert, set_items
+from torchjit_vm.capture.special_methods import defines
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     BoundMethod,
@@ -103,8 +105,8 @@ def mapping_pairs(
     `looks_first`: as `dict.update`, which gets `keys` to know whether it is a mapping, and again to call it.
     """
     if isinstance(other, DictValue):
-        member = members.find_member(domain, other.cls, "__iter__")
-        if member.kind != members.FUNCTION:  # else C code asks for its keys, as of any mapping
+        asked = ("__iter__", "keys", "__getitem__") if issubclass(other.cls, OrderedDict) else ("__iter__",)
+        if not any(defines(domain, other, name) for name in asked):  # else C code asks for its keys, as of any mapping
             return dict_pairs(domain, other)
     if isinstance(other, InstanceDict):
         return instance_pairs(domain, other)

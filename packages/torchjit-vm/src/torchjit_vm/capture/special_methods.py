@@ -15,7 +15,7 @@ from torchjit_vm.capture.values import Const, Known, Leaf, Obj, SliceValue, Tupl
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["compute", "defines", "is_not_implemented", "settled", "special_call"]
+__all__ = ["compute", "defines", "has_method", "is_not_implemented", "settled", "special_call"]
 
 
 def compute(domain: CaptureDomain, function: Callable[..., object], *args: object) -> Value:
@@ -64,6 +64,11 @@ def settled(domain: CaptureDomain, value: Value) -> Value:
 def defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
     """Does the class define this method in Python?"""
     return members.find_member(domain, value.cls, name).kind == members.FUNCTION
+
+
+def has_method(domain: CaptureDomain, value: Value, name: str) -> bool:
+    """Does the class say anything under this name, in C or in Python?"""
+    return members.find_member(domain, type_of(domain, value), name).kind != members.ABSENT
 
 
 def is_not_implemented(value: Value | None) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.special_methods import defines, special_call
+from torchjit_vm.capture.special_methods import defines, has_method, special_call
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
@@ -51,12 +51,10 @@ def key_error(domain: CaptureDomain, key: Value) -> Value:
 
 
 def is_index(domain: CaptureDomain, key: Value) -> bool:
-    if isinstance(key, (Const, AtomObject)):
-        return hasattr(type_of(domain, key), "__index__")
     if type(key) is Leaf:
         return hasattr(domain.leaves.type_of(key.payload), "__index__")
-    if type(key) is Known:
-        return hasattr(type(key.obj), "__index__")  # a member of an IntEnum
+    if isinstance(key, (Const, AtomObject, Known)):  # a member of an IntEnum
+        return has_method(domain, key, "__index__")
     return isinstance(key, Obj) and defines(domain, key, "__index__")
 
 
@@ -83,7 +81,7 @@ def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
     slot = SLOTS[type(container)].delitem
     if slot is None:
         # C asks the sequence for it, where the key could be an index.
-        indexed = hasattr(type_of(domain, key), "__index__") and hasattr(type_of(domain, container), "__len__")
+        indexed = has_method(domain, key, "__index__") and has_method(domain, container, "__len__")
         text = ("doesn't" if indexed else "does not") + " support item deletion"
         raise _unassignable(domain, container, "deletion of", text)
     slot(domain, container, key)

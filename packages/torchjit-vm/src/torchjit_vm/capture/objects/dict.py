@@ -21,7 +21,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view
 from torchjit_vm.capture.slot_wrappers import slot_methods
-from torchjit_vm.capture.special_methods import special_call
+from torchjit_vm.capture.special_methods import has_method, special_call
 from torchjit_vm.capture.subscripts import key_error
 from torchjit_vm.capture.texts import guarded, joined_texts, shown_text, str_text
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
@@ -119,7 +119,7 @@ def _setitem(domain: CaptureDomain, self: DictValue, key: Value, value: Value) -
 
 def _delitem(domain: CaptureDomain, self: DictValue, key: Value) -> None:
     if self.cls is types.MappingProxyType:
-        verb = "doesn't" if hasattr(type_of(domain, key), "__index__") else "does not"
+        verb = "doesn't" if has_method(domain, key, "__index__") else "does not"
         raise domain.error(TypeError, f"'mappingproxy' object {verb} support item deletion")
     found = keys.key_of(domain, key)
     if dicts.dict_lookup(domain, self, found) is None:

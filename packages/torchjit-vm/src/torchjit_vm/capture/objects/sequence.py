@@ -23,6 +23,7 @@ from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
 from torchjit_vm.capture.slot_wrappers import slot_methods
+from torchjit_vm.capture.special_methods import has_method
 from torchjit_vm.capture.subscripts import is_index
 from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
@@ -76,7 +77,7 @@ def _change_list(domain: CaptureDomain, function: Any, self: ListValue, other: V
     if function is operator.iadd:
         collecting.extend(domain, self, other)
         return self
-    if function is not operator.imul or not hasattr(type_of(domain, other), "__index__"):
+    if function is not operator.imul or not has_method(domain, other, "__index__"):
         return None
     count = domain.index(other)
     target = elements.change(domain, self)
@@ -149,7 +150,7 @@ def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key:
 def _list_index(domain: CaptureDomain, key: Value) -> int:
     if not is_index(domain, key):
         name = type_label(type_of(domain, key))
-        if hasattr(type_of(domain, key), "__index__"):  # a number that only the run knows
+        if has_method(domain, key, "__index__"):  # a number that only the run knows
             raise domain.graph_break(UNKNOWN_OPERATION, f"{name} as an index")
         raise domain.error(TypeError, f"list indices must be integers or slices, not {name}")
     return domain.index(key)
