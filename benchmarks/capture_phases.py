@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 import torchjit
-import torchjit.site
 import torchjit_fx.domain
 import torchjit_fx.metas
 import torchjit_fx.region
 import torchjit_fx.region_end
 import torchjit_fx.tracing
 import torchjit_guards
+import torchjit_session.site
 import torchjit_vm
 from torchjit.demo.models import GPT
 
@@ -88,7 +88,7 @@ PHASES: list[tuple[str, str, Any, str]] = [
     ("conversion to fx, nodes included", "graphs", torchjit_fx.region_end, "_graph"),
     ("guards as data", "lists", torchjit_vm.capture.__globals__["CaptureDomain"], "guards"),
     ("guard program", "programs", torchjit_guards, "GuardProgram"),
-    ("hand-over to the backend", "graphs", torchjit.site.Site, "_call_backend"),
+    ("hand-over to the backend", "graphs", torchjit_session.site.Site, "_call_backend"),
     ("the VM, with all of the above but the guard program", "captures", torchjit_vm, "capture"),
 ]
 

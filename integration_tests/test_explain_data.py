@@ -10,7 +10,7 @@ from torch import nn
 
 import torchjit
 from torchjit.inspection import Explanation, PhaseInfo, RegionInfo
-from torchjit.region_tree import RegionNode
+from torchjit_session.region_tree import RegionNode
 
 X = torch.ones(2, 4)
 

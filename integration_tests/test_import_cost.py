@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
-_OURS = ("torchjit", "torchjit_core", "torchjit_frame")
+_OURS = ("torchjit", "torchjit_core", "torchjit_frame", "torchjit_session")
 _LIGHT = {
     "torchjit_aot", "torchjit_aot.ambient", "torchjit_aot.compiler_protocol", "torchjit_aot.passes",
     "torchjit_aot.run_eagerly", "torchjit_aot.settings", "torchjit_torch", "torchjit_torch.operators",

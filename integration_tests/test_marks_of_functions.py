@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import torchjit
-from torchjit import control, exc
+from torchjit import exc
+from torchjit_session import control
 
 
 @pytest.fixture(autouse=True)

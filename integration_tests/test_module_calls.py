@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import torchjit
-import torchjit.collector
+import torchjit_session.collector
 
 
 class Inner(torch.nn.Module):
@@ -220,7 +220,7 @@ def test_a_capture_leaves_next_to_no_cycles(imported):
 
 def test_cycles_do_not_wait_for_ever(monkeypatch):
     """Objects that are filed as old without being looked at are looked at after so many of them."""
-    monkeypatch.setattr(torchjit.collector, "_DUE", 1_000)
+    monkeypatch.setattr(torchjit_session.collector, "_DUE", 1_000)
 
     class Node:
         pass

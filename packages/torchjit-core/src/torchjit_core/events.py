@@ -11,13 +11,14 @@ import contextvars
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, final
+from typing import Any, Final, final
 
 __all__ = [
     "ACTIVITY_END",
     "ACTIVITY_START",
     "Notes",
     "activity",
+    "bytecode_wanted_by",
     "current_compile_id",
     "emit",
     "emit_lazy",
@@ -31,6 +32,9 @@ __all__ = [
     "stop_listening",
     "using_compile_id",
 ]
+
+bytecode_wanted_by: Final[set[str]] = set()
+"""Who asks for `bytecode` events now: nobody else pays for the text."""
 
 Listener = Callable[[str, dict[str, Any]], None]
 _listeners: list[Listener] = []

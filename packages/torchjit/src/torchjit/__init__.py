@@ -18,10 +18,24 @@ from torchjit.backends import (
     register_backend,
     set_default_backend,
 )
-from torchjit.callbacks import CompileEvent, on_compile_end, on_compile_start
 from torchjit.compiler import compile, is_compiled, reset
 from torchjit.config import config
-from torchjit.control import (
+from torchjit.debug_folder import debug_folder
+from torchjit.guard_filters import (
+    keep_portable_guards_unsafe,
+    keep_tensor_guards_unsafe,
+    skip_all_guards_unsafe,
+    skip_guard_on_all_nn_modules_unsafe,
+    skip_guard_on_globals_unsafe,
+    skip_guard_on_inbuilt_nn_modules_unsafe,
+)
+from torchjit.logs import set_logs
+from torchjit.marks import mark_dynamic, mark_static, mark_static_address, mark_unbacked, maybe_mark_dynamic
+from torchjit.options import list_mode_options, list_options
+from torchjit.stance import set_stance
+from torchjit.switching import replace_torch_compile
+from torchjit_session.callbacks import CompileEvent, on_compile_end, on_compile_start
+from torchjit_session.control import (
     allow_in_graph,
     assume_constant_result,
     disallow_in_graph,
@@ -37,22 +51,8 @@ from torchjit.control import (
     substitute_in_graph,
     wrap_numpy,
 )
-from torchjit.counters import counters
-from torchjit.debug_folder import debug_folder
-from torchjit.disabling import disable
-from torchjit.guard_filters import (
-    keep_portable_guards_unsafe,
-    keep_tensor_guards_unsafe,
-    skip_all_guards_unsafe,
-    skip_guard_on_all_nn_modules_unsafe,
-    skip_guard_on_globals_unsafe,
-    skip_guard_on_inbuilt_nn_modules_unsafe,
-)
-from torchjit.logs import set_logs
-from torchjit.marks import mark_dynamic, mark_static, mark_static_address, mark_unbacked, maybe_mark_dynamic
-from torchjit.options import list_mode_options, list_options
-from torchjit.stance import set_stance
-from torchjit.switching import replace_torch_compile
+from torchjit_session.counters import counters
+from torchjit_session.disabling import disable
 
 if TYPE_CHECKING:
     from torchjit import testing

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
-import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, final, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, final, overload
 
 import attrs
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-import torchjit_aot
-from torchjit import upstream
-from torchjit.exc import MissingPackage, UserError, UserTypeError, told, unknown_name, wrong_type
-from torchjit_core.forks import new_lock
+from torchjit.exc import MissingPackage, UserError, UserTypeError, unknown_name, wrong_type
 from torchjit_core.reasons import reason
-from torchjit_core.turns import others_may_go_on
+from torchjit_session import upstream
+from torchjit_session.backend_calls import Backend, aot_eager, is_ours
 
 __all__ = [
     "Backend",
-    "call_backend",
     "describe_backends",
     "get_default_backend",
     "is_ours",
@@ -37,8 +31,6 @@ __all__ = [
     "with_arguments",
 ]
 
-Backend: TypeAlias = Callable[..., Callable[..., Any]]
-"""`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
 _B = TypeVar("_B", bound=Backend)
 
 ENTRY_POINTS = "torch_dynamo_backends"
@@ -54,14 +46,6 @@ RETIRED = reason(
     "Its makers stopped it; PyTorch itself took over what it did.",
     "Use backend='inductor'.",
 )
-RETURNS_NO_CALLABLE = reason(
-    "TJ-API-008",
-    "the backend returned nothing that can be called",
-    "A backend is given a captured graph and example inputs, and returns what computes the graph.",
-    "Return gm.forward to run the graph as it is, or a function of its inputs that returns a sequence of its outputs.",
-)
-
-
 OTHER_NAME = reason(
     "TJ-API-042",
     "a backend of upstream's that has another name here",
@@ -244,51 +228,6 @@ def with_arguments(compiler: Backend, mode: str | None, options: Mapping[str, An
     return functools.partial(compiler, **keywords)
 
 
-def is_ours(compiler: Backend) -> bool:
-    """Is it a backend of this package, and not one that somebody registered or passed?"""
-    return getattr(compiler, "__module__", None) in ("torchjit.backends", "torchjit.pipeline")
-
-
-def call_backend(compiler: Backend, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """What the backend makes of a graph. While one of somebody else works, other threads may capture; it is called once at a time.
-
-    Raises:
-        UserError: it returned nothing that can be called.
-        Exception: whatever it raises.
-    """
-    if is_ours(compiler):
-        return compiler(gm, example_inputs)
-    with others_may_go_on(), _alone(compiler):
-        made = compiler(gm, example_inputs)
-    if not callable(made):
-        name = getattr(compiler, "__qualname__", None) or type(compiler).__qualname__
-        raise UserTypeError(RETURNS_NO_CALLABLE, f"backend {name} returned {told(made)}")
-    return made
-
-
-_locks: weakref.WeakKeyDictionary[Backend, Any] = weakref.WeakKeyDictionary()
-_lock = new_lock()  # of backends that no dictionary takes
-_inside = threading.local()
-
-
-@contextlib.contextmanager
-def _alone(compiler: Backend) -> Iterator[None]:
-    """No other thread is in this backend. A thread that is in another one waits for nobody, who might be waiting for it."""
-    if getattr(_inside, "any", False):
-        yield
-        return
-    try:
-        lock = _locks.setdefault(compiler, new_lock())
-    except TypeError:  # it cannot be hashed or referred to weakly
-        lock = _lock
-    _inside.any = True
-    try:
-        with lock:
-            yield
-    finally:
-        _inside.any = False
-
-
 def _unavailable(name: str, known: _Known) -> UserError:
     if known.adapter is None:
         return UserError(RETIRED, f"{name!r} (package {known.package})")
@@ -308,11 +247,6 @@ def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[.
     """Run the captured graph as it is."""
     _LazyGraphModule.force_recompile(gm)  # now, not in the first call
     return gm.forward
-
-
-def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """AOT autograd, its graphs run by eager ops."""
-    return torchjit_aot.compile(gm, example_inputs, compiler=torchjit_aot.run_eagerly)
 
 
 def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -10,23 +10,26 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import torch
 
-from torchjit import disabling, listeners, profiling, stance, upstream
-from torchjit.backends import Backend, aot_eager, eager, get_default_backend, is_ours, lookup_backend, with_arguments
+from torchjit import listeners
+from torchjit.backends import eager, get_default_backend, lookup_backend, with_arguments
 from torchjit.config import config
-from torchjit.counters import counters
-from torchjit.dynamic_shapes import DynamicShapes
 from torchjit.environment import read_environment
 from torchjit.exc import UserError, UserTypeError, told
-from torchjit.kinds import as_switch
-from torchjit.modules import compiled_module, passed_on
 from torchjit.options import Options, make_options
-from torchjit.sharing import all_compilations, family_of
+from torchjit_core.kinds import as_switch
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shown
 from torchjit_frame import FrontDoor
+from torchjit_session import disabling, profiling, stance, upstream
+from torchjit_session.backend_calls import Backend, aot_eager, is_ours
+from torchjit_session.counters import counters
+from torchjit_session.dynamic_shapes import DynamicShapes
+from torchjit_session.modules import compiled_module, passed_on
+from torchjit_session.settings import Host
+from torchjit_session.sharing import all_compilations, family_of
 
 if TYPE_CHECKING:
-    from torchjit.compilation import Compilation
+    from torchjit_session.compilation import Compilation
 
 __all__ = ["compilation_of", "compile", "is_compiled", "reset"]
 
@@ -39,6 +42,8 @@ NOT_CALLABLE = reason(
     "torchjit.compile takes a Python function, a method or an nn.Module.",
     "Wrap what you have in a Python function: torchjit.compile(lambda *a: obj(*a)).",
 )
+_HOST = Host(config.snapshot, config.is_off, lookup_backend)
+
 BAD_ARGUMENT = reason(
     "TJ-API-031",
     "an argument of compile has a value that it cannot have",
@@ -147,7 +152,7 @@ def compile(
     listeners.start_from_environment(environment)
     compiler = make_backend()
     # Imported here, for the same reasons as the compiler: what only imports torchjit needs no interpreter.
-    from torchjit.compilation import Compilation  # noqa: PLC0415
+    from torchjit_session.compilation import Compilation  # noqa: PLC0415
 
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
@@ -165,6 +170,7 @@ def compile(
         compilation = Compilation(
             function,
             compiler,
+            _HOST,
             backend_is_users=not isinstance(backend, str),
             fullgraph=fullgraph,
             dynamic=dynamic,
@@ -290,7 +296,7 @@ def compilation_of(compiled: Any) -> Compilation | None:
         compiled = compiled.__func__
     door = getattr(compiled, "_torchjit_door", compiled)
     found = getattr(door, "compiled", None)
-    loaded: Any = sys.modules.get("torchjit.compilation")  # nothing is compiled without it
+    loaded: Any = sys.modules.get("torchjit_session.compilation")  # nothing is compiled without it
     return found if loaded is not None and isinstance(found, loaded.Compilation) else None
 
 

@@ -17,7 +17,6 @@ import torchjit_report
 from torchjit.backends import Backend
 from torchjit.environment import read_environment
 from torchjit.exc import wrong_type
-from torchjit.logs import bytecode_wanted_by
 from torchjit.options import Options
 from torchjit_core import events
 from torchjit_core.user_warnings import warn_user
@@ -57,12 +56,12 @@ def debug_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise wrong_type("path", path, "a folder: a str or a Path")
     folder = Path(path)
     files = _Files(folder)
-    bytecode_wanted_by.add(str(id(files)))
+    events.bytecode_wanted_by.add(str(id(files)))
     try:
         with events.listen(files):
             yield folder
     finally:
-        bytecode_wanted_by.discard(str(id(files)))
+        events.bytecode_wanted_by.discard(str(id(files)))
 
 
 def _folder(compile_id: str | None, options: Options) -> None:

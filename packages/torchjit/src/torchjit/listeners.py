@@ -10,9 +10,9 @@ from torchjit import logs
 from torchjit.environment import BAD_VARIABLE, Environment
 from torchjit.exc import UserError
 from torchjit.progress import show_progress
-from torchjit.sharing import all_compilations, tell_hits
 from torchjit_core import events
 from torchjit_report import Recorder
+from torchjit_session.sharing import all_compilations, tell_hits
 
 __all__ = ["start_from_environment"]
 

@@ -12,12 +12,9 @@ from torchjit.exc import unknown_name, wrong_type
 from torchjit_core import events
 from torchjit_report import remarks
 
-__all__ = ["bytecode_wanted_by", "check_logs_variable", "describe_logs", "log_names", "set_logs", "set_logs_from_text"]
+__all__ = ["check_logs_variable", "describe_logs", "log_names", "set_logs", "set_logs_from_text"]
 
 _log = logging.getLogger("torchjit")
-
-bytecode_wanted_by: Final[set[str]] = set()
-"""Who asks for `bytecode` events now: nobody else pays for the text."""
 
 
 def _text_of(kind: str, f: dict[str, Any]) -> str:
@@ -226,7 +223,8 @@ def _apply(names: Mapping[str, int]) -> None:
         else:
             _enabled[name] = level
     events.stop_listening(_listen)
-    (bytecode_wanted_by.add if {"bytecode", "all"} & _enabled.keys() else bytecode_wanted_by.discard)("logs")
+    wanted = events.bytecode_wanted_by
+    (wanted.add if {"bytecode", "all"} & _enabled.keys() else wanted.discard)("logs")
     if _enabled:
         events.start_listening(_listen)
         if not _log.handlers:

@@ -13,7 +13,7 @@ import torchjit_aot
 from torchjit.described import Described, entries_of
 from torchjit.exc import UserError, UserTypeError, unknown_name, wrong_type
 from torchjit.instead import OPTIONS
-from torchjit.kinds import SIZES, SWITCH, Kind, number
+from torchjit_core.kinds import SIZES, SWITCH, Kind, number
 from torchjit_core.reasons import reason
 
 __all__ = ["Options", "describe_modes", "describe_options", "list_mode_options", "list_options", "make_options"]

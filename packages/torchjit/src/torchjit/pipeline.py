@@ -17,11 +17,11 @@ from torchjit.backends import Backend
 from torchjit.config import Settings, config
 from torchjit.debug_folder import tracing
 from torchjit.environment import read_environment
-from torchjit.interrupts import compiled_later
 from torchjit.options import Options
 from torchjit_core.events import emit
 from torchjit_frame import eager
 from torchjit_inductor.lowering.registry import LOWERINGS
+from torchjit_session.interrupts import compiled_later
 from torchjit_torch.node_meta import RESULTS
 
 __all__ = ["aot_eager_backend", "inductor_backend"]

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO, final
 
-from torchjit.callbacks import CompileEvent, describe_activity
 from torchjit_core import events
 from torchjit_core.forks import new_lock
+from torchjit_session.callbacks import CompileEvent, describe_activity
 
 __all__ = ["progress_line", "show_progress"]
 

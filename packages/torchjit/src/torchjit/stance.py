@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, TypeVar
 
-from torchjit import upstream
 from torchjit.backends import lookup_backend
 from torchjit.exc import UserError, unknown_name, wrong_type
-from torchjit.kinds import as_switch
+from torchjit_core.kinds import as_switch
 from torchjit_core.reasons import reason
+from torchjit_session import upstream
+from torchjit_session.stance import STANCES, Stance, become, own_stance
 
-__all__ = ["STANCES", "Stance", "current_stance", "forced_backend", "on_change", "set_stance"]
+__all__ = ["STANCES", "set_stance"]
 
-Stance: TypeAlias = Literal[
-    "default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile"
-]
-STANCES: tuple[str, ...] = get_args(Stance)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 BACKEND_AND_STANCE = reason(
@@ -26,48 +23,6 @@ BACKEND_AND_STANCE = reason(
     "The other stances say themselves what runs.",
     "Leave one of the two out.",
 )
-WOULD_COMPILE = reason(
-    "TJ-API-033",
-    "something has to be compiled under the stance fail_on_recompile",
-    "No specialisation matches this call, and the process asked to be told rather than to compile.",
-    "Run calls like this one before the stance is set, or make what the message names an input that may change.",
-)
-
-_DEFAULT = upstream.Stance()
-_stance = _DEFAULT
-_listeners: list[Callable[[], None]] = []
-
-
-def _now() -> upstream.Stance:
-    """Ours, or if that is the default the one that the program set through `torch.compiler.set_stance`."""
-    return upstream.stance() if _stance == _DEFAULT else _stance
-
-
-def current_stance() -> str:
-    """The stance of the process."""
-    return _now().name
-
-
-def forced_backend() -> str | Callable[..., Any] | None:
-    """The backend that everything is to be compiled with for the time being, if any."""
-    return _now().backend
-
-
-def on_change(listener: Callable[[], None]) -> None:
-    """Call `listener` whenever the stance has changed."""
-    _listeners.append(listener)
-
-
-def tell() -> None:
-    """Call the listeners: the stance has changed."""
-    for listener in _listeners:
-        listener()
-
-
-def _become(stance: upstream.Stance) -> None:
-    global _stance
-    _stance = stance
-    tell()
 
 
 class set_stance(contextlib.ContextDecorator):  # upstream's name
@@ -113,22 +68,22 @@ class set_stance(contextlib.ContextDecorator):  # upstream's name
                 raise UserError(BACKEND_AND_STANCE, f"stance={stance!r}, force_backend={force_backend!r}")
             lookup_backend(force_backend)
         self.stance = upstream.Stance(stance, force_backend)
-        self._before = [_stance]
-        _become(self.stance)
+        self._before = [own_stance()]
+        become(self.stance)
 
     def __call__(self, func: _F) -> _F:
         """As a decorator: the stance holds during calls of the function only."""
-        _become(self._before[-1])
+        become(self._before[-1])
         return super().__call__(func)
 
     def _recreate_cm(self) -> set_stance:
         made = object.__new__(set_stance)
-        made.stance, made._before = self.stance, [_stance]
-        _become(self.stance)
+        made.stance, made._before = self.stance, [own_stance()]
+        become(self.stance)
         return made
 
     def __enter__(self) -> set_stance:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        _become(self._before[-1])
+        become(self._before[-1])

@@ -30,8 +30,8 @@ from torchjit.compiler import compilation_of, compile, is_compiled, reset
 from torchjit.config import config
 from torchjit.exc import UserError, UserTypeError, wrong_type
 from torchjit.inspection import Explanation, describe, explain
-from torchjit.kinds import as_switch
 from torchjit.stance import set_stance
+from torchjit_core.kinds import as_switch
 from torchjit_core.reasons import reason
 
 __all__ = ["assert_equal_to_eager", "assert_no_breaks", "assert_one_graph", "assert_recompiles", "fresh"]

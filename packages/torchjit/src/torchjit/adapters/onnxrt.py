@@ -16,8 +16,8 @@ from torch import fx
 
 import torchjit_aot
 from torchjit.adapters import NOT_TAKEN, refusal_of, tell_refusal
-from torchjit.interrupts import compiled_later
 from torchjit_core.reasons import GraphBreak
+from torchjit_session.interrupts import compiled_later
 
 __all__ = ["onnxrt"]
 

@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from torchjit.compilation import Compilation
-from torchjit.sharing import keeping_compilations
 from torchjit.switching import replace_torch_compile
+from torchjit_session.compilation import Compilation
+from torchjit_session.sharing import keeping_compilations
 
 __all__ = ["as_main", "run_script"]
 

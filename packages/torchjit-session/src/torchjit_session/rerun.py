@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from torchjit import exc
-from torchjit.counters import counters
-from torchjit.interrupts import is_programs, raised_in_handler
 from torchjit_core.events import emit
-from torchjit_core.reasons import TorchjitError, reason
+from torchjit_core.reasons import InvalidIR, TorchjitError, reason
 from torchjit_core.writing import WRITES_FROM, nothing_written
+from torchjit_session.counters import counters
+from torchjit_session.interrupts import is_programs, raised_in_handler
 
 if TYPE_CHECKING:
-    from torchjit.site import Site
-    from torchjit.specialization import Specialization
+    from torchjit_session.site import Site
+    from torchjit_session.specialization import Specialization
 
 __all__ = ["MOST_CAUGHT", "GraphRaised", "OnRaise", "is_of_our_code"]
 
@@ -58,7 +57,7 @@ _OF_OPERATIONS: frozenset[type[BaseException]] = frozenset(
 )
 """What operations raise. Exactly these: subclasses, of which the program may raise one in a signal handler, are somebody else's."""
 _OF_FAULTS: frozenset[type[BaseException]] = frozenset(
-    {AttributeError, KeyError, NameError, UnboundLocalError, SystemError, ImportError, exc.InvalidIR}
+    {AttributeError, KeyError, NameError, UnboundLocalError, SystemError, ImportError, InvalidIR}
 )
 """What no operator raises."""
 _RUN_GRAPHS = ("torchjit_aot.", "torchjit_fx.", "torchjit_inductor.", "torchjit_cudagraphs.")
@@ -139,7 +138,7 @@ class OnRaise:
     def _told(self, error: BaseException) -> TorchjitError:
         """A fault where the region's own code cannot run any more."""
         why = "after it had written to an input" if self.writes else "after what cannot be done twice, perhaps"
-        told = exc.InvalidIR(FAULT, f"{self.site.name}, {why}: {type(error).__name__}: {error}")
+        told = InvalidIR(FAULT, f"{self.site.name}, {why}: {type(error).__name__}: {error}")
         told.__cause__ = error
         return told
 
@@ -147,7 +146,7 @@ class OnRaise:
         """The region's own code has run in place of a graph with a fault."""
         detail = f"{self.site.name}: {type(error).__name__}: {error}"
         if self.site.owner.on_error == "raise":
-            raise exc.InvalidIR(FAULT, detail) from error
+            raise InvalidIR(FAULT, detail) from error
         self.site.drop_faulty(self.made, FAULT, f"{detail}\n{text}")
 
     def _count(self) -> None:

@@ -13,10 +13,10 @@ import torch
 import torch.utils._pytree as pytree
 
 import torchjit_fx
-from torchjit.exc import UserTypeError, told, wrong_type
-from torchjit.kinds import as_switch
-from torchjit.modules import class_for_libraries
-from torchjit_core.reasons import reason
+from torchjit_core.kinds import as_switch
+from torchjit_core.reasons import UserTypeError, reason
+from torchjit_core.user_errors import told, wrong_type
+from torchjit_session.modules import class_for_libraries
 
 __all__ = [
     "ALLOWED_IN_GRAPH",

@@ -16,7 +16,7 @@ from torchjit_core import events
 from torchjit_frame import Entry
 
 if TYPE_CHECKING:
-    from torchjit.compilation import Compilation
+    from torchjit_session.compilation import Compilation
 
 __all__ = ["Family", "all_compilations", "family_of", "keeping_compilations", "register", "tell_hits"]
 

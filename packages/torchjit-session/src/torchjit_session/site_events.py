@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchjit.call_chain import chain_of
-from torchjit.specialization import Specialization
 from torchjit_core import events
 from torchjit_core.expr import Symbol
 from torchjit_core.guards import Guard
 from torchjit_core.paths import AccessPath
 from torchjit_core.showing import shortened, shown
 from torchjit_report.cures import cures
+from torchjit_session.call_chain import chain_of
+from torchjit_session.specialization import Specialization
 
 if TYPE_CHECKING:
-    from torchjit.site import Site
+    from torchjit_session.site import Site
 
 __all__ = ["described_call", "symbol_fields", "tell_capture"]
 

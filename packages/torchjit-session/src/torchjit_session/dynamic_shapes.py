@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from torchjit.exc import UserError, UserTypeError, unknown_name
 from torchjit_core.marks import SizeMark
-from torchjit_core.reasons import reason
+from torchjit_core.reasons import UserError, UserTypeError, reason
+from torchjit_core.user_errors import unknown_name
 from torchjit_fx.marks import MARKS
 
 if TYPE_CHECKING:

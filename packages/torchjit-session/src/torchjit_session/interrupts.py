@@ -17,11 +17,11 @@ from typing import Any, NoReturn, TypeVar, final
 
 import torch
 
-from torchjit.collector import program_has_frozen
 from torchjit_core import events
 from torchjit_core.handlers import HANDLED, codes_of_handlers, hear, raised_in_handler
 from torchjit_frame import HeardHandler, is_eager, set_eager
 from torchjit_fx import ProcessState
+from torchjit_session.collector import program_has_frozen
 
 __all__ = ["CompilationScope", "compiled_later", "is_programs", "raised_in_handler"]
 

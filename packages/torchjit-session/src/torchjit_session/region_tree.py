@@ -10,8 +10,8 @@ import attrs
 from torchjit_core.location import CodeLocation
 
 if TYPE_CHECKING:
-    from torchjit.inspection import RegionInfo
-    from torchjit.site import Site
+    from torchjit_session.inspection import RegionInfo
+    from torchjit_session.site import Site
 
 __all__ = ["RegionNode", "tree_of"]
 

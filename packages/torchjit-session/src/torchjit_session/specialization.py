@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 import torch
 
-from torchjit.config import config
 from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_report.recompiles import Recompile
 
 if TYPE_CHECKING:
-    from torchjit.compilation import Compilation
     from torchjit_guards.costs import GuardCosts
+    from torchjit_session.compilation import Compilation
 
 __all__ = ["Specialization"]
 
@@ -54,7 +53,7 @@ class Specialization:
     breaks: tuple[Any, ...] = ()
     source: str = ""
     seconds: float = 0.0
-    settings: object = attrs.field(factory=config.snapshot)
+    settings: object = None
     lender: Compilation | None = None
     forced: Any = None
     used_up: bool = False

@@ -8,9 +8,9 @@ from typing import Any, final
 
 import attrs
 
-from torchjit.exc import UserError, UserTypeError, told
-from torchjit_core.reasons import Reason
+from torchjit_core.reasons import Reason, UserError, UserTypeError
 from torchjit_core.size_sources import bad_entry
+from torchjit_core.user_errors import told
 
 __all__ = [
     "COUNT",

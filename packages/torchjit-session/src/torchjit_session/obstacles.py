@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 
-from torchjit.call_chain import CallSite, shown_calls
 from torchjit_core.location import CodeLocation
 from torchjit_report import TimeLost
+from torchjit_session.call_chain import CallSite, shown_calls
 
 if TYPE_CHECKING:
-    from torchjit.inspection import BreakInfo, RegionInfo
     from torchjit_report.recompiles import Recompile
+    from torchjit_session.inspection import BreakInfo, RegionInfo
 
 __all__ = ["Obstacle", "by_line"]
 

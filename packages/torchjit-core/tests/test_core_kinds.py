@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from torchjit.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, SIZES, SOURCES, SWITCH, Kind, as_switch, choice, number
+from torchjit_core.kinds import (
+    COUNT,
+    FUNCTIONS,
+    LENIENT_SWITCH,
+    SIZES,
+    SOURCES,
+    SWITCH,
+    Kind,
+    as_switch,
+    choice,
+    number,
+)
 from torchjit_core.reasons import UserError, UserTypeError, reason
 
 WRONG = reason("TJ-TST-901", "a wrong value of a test", "")

@@ -11,16 +11,15 @@ import attrs
 import torch
 
 import torchjit_vm
-from torchjit.logs import bytecode_wanted_by
 from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import GraphBreak
 
 if TYPE_CHECKING:
-    from torchjit.compilation import Compilation
-    from torchjit.site import Site
-    from torchjit.specialization import Specialization
+    from torchjit_session.compilation import Compilation
+    from torchjit_session.site import Site
+    from torchjit_session.specialization import Specialization
 
 __all__ = ["CompiledEntry", "entries_of", "tell_bytecode"]
 
@@ -91,7 +90,7 @@ def entries_of(compilation: Compilation) -> tuple[CompiledEntry, ...]:
 
 def tell_bytecode(site: Site, made: Specialization, target: Callable[..., Any]) -> None:
     """A `bytecode` event about a new specialisation, if it is wanted."""
-    if bytecode_wanted_by:
+    if events.bytecode_wanted_by:
         code = _code(target)
         events.emit_lazy(
             "bytecode",

@@ -7,10 +7,10 @@ from typing import Any, Literal, final
 
 import attrs
 
-from torchjit.exc import UserTypeError, told
-from torchjit.sharing import all_compilations
 from torchjit_core import events
-from torchjit_core.reasons import reason
+from torchjit_core.reasons import UserTypeError, reason
+from torchjit_core.user_errors import told
+from torchjit_session.sharing import all_compilations
 
 __all__ = ["Callback", "CompileEvent", "Phase", "describe_activity", "on_compile_end", "on_compile_start"]
 

@@ -15,25 +15,25 @@ import torch
 import torchjit_fx.domain  # with all that captures: not only when the first call, with its modes and signals, asks for it
 import torchjit_guards
 import torchjit_vm
-from torchjit import control, disabling, inlining, upstream
-from torchjit.backends import Backend, is_ours, lookup_backend
-from torchjit.call_chain import callers_of
-from torchjit.config import config
-from torchjit.entries import CompiledEntry, entries_of
-from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
-from torchjit.rerun import GraphRaised
-from torchjit.sharing import Family, all_compilations, register, tell_hits
-from torchjit.site import Site
-from torchjit.specialization import Specialization
-from torchjit.stance import forced_backend, on_change
 from torchjit_core.failures import FailurePolicy
 from torchjit_core.size_sources import marks_by_source
 from torchjit_core.user_warnings import warn_user
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, forget, forget_all, is_eager, set_eager, unhooked
+from torchjit_session import control, disabling, inlining, upstream
+from torchjit_session.backend_calls import Backend, is_ours
+from torchjit_session.call_chain import callers_of
+from torchjit_session.entries import CompiledEntry, entries_of
+from torchjit_session.other_compiler import hidden_from_torch_compile, torch_compile_is_active
+from torchjit_session.rerun import GraphRaised
+from torchjit_session.settings import Host
+from torchjit_session.sharing import Family, all_compilations, register, tell_hits
+from torchjit_session.site import Site
+from torchjit_session.specialization import Specialization
+from torchjit_session.stance import forced_backend, on_change
 
 if TYPE_CHECKING:
-    from torchjit.dynamic_shapes import DynamicShapes
-    from torchjit.inspection import Explanation
+    from torchjit_session.dynamic_shapes import DynamicShapes
+    from torchjit_session.inspection import Explanation
 
 __all__ = ["Compilation"]
 
@@ -63,6 +63,7 @@ class Compilation:
         self,
         function: types.FunctionType,
         backend: Backend,
+        host: Host,
         *,
         backend_is_users: bool = False,
         fullgraph: bool = False,
@@ -78,6 +79,7 @@ class Compilation:
         Args:
             function: the Python function to compile.
             backend: takes `(gm, example_inputs)` and returns a callable.
+            host: of the settings and the names of backends.
             backend_is_users: the user gave the backend, so its errors are the user's to see.
             fullgraph: a graph break is an error.
             dynamic: True makes every size symbolic at once, False none, None those that change.
@@ -90,6 +92,7 @@ class Compilation:
         """
         self.function = function
         self._backend = backend
+        self.host = host
         self._backend_is_users = backend_is_users
         self.fullgraph = fullgraph
         self._dynamic = dynamic
@@ -121,13 +124,13 @@ class Compilation:
     @property
     def recompile_limit(self) -> int:
         """Specialisations per site."""
-        return config.snapshot().recompile_limit if self._recompile_limit is None else self._recompile_limit
+        return self.host.settings().recompile_limit if self._recompile_limit is None else self._recompile_limit
 
     @property
     def backend(self) -> Backend:
         """What compiles now: the stance may force another one than this compilation's own."""
         forced = forced_backend()
-        return self._backend if forced is None else lookup_backend(forced)
+        return self._backend if forced is None else self.host.lookup_backend(forced)
 
     @property
     def backend_is_users(self) -> bool:
@@ -138,7 +141,7 @@ class Compilation:
     @property
     def dynamic(self) -> bool | None:
         """True: every size is a symbol; False: none; None: those that change."""
-        if self._dynamic is None and not config.snapshot().automatic_dynamic_shapes:
+        if self._dynamic is None and not self.host.settings().automatic_dynamic_shapes:
             return False
         return self._dynamic
 
@@ -147,7 +150,7 @@ class Compilation:
         """`raise`, `eager`, or None: `eager`, but errors of a backend that the user gave are shown."""
         if self._on_error is not None:
             return self._on_error
-        settings = config.snapshot()
+        settings = self.host.settings()
         if settings.on_error == "raise":
             return "raise"
         return "eager" if settings.suppress_errors else None
@@ -155,7 +158,7 @@ class Compilation:
     @property
     def policy(self) -> torchjit_vm.CapturePolicy:
         """What the VM may do, from the settings now."""
-        settings = config.snapshot()
+        settings = self.host.settings()
         return torchjit_vm.CapturePolicy(
             fullgraph=self.fullgraph,
             breaks_are_errors=torchjit_fx.breaks_are_errors(),
@@ -182,7 +185,7 @@ class Compilation:
     def fx_settings(self) -> torchjit_fx.FxSettings:
         """What the tensor domain may do, from the settings now."""
         # Our own backends derive the values that they need; a user's may read them on any node.
-        settings = config.snapshot()
+        settings = self.host.settings()
         return torchjit_fx.FxSettings(
             node_values=self.backend_is_users,
             writes_to_shared_inputs=is_ours(self.backend),
@@ -211,7 +214,7 @@ class Compilation:
     @property
     def stats(self) -> Explanation:
         """What was compiled and why, as data: see `torchjit.explain`."""
-        from torchjit.inspection import describe  # noqa: PLC0415  # it explains what this module makes
+        from torchjit_session.inspection import describe  # noqa: PLC0415  # it explains what this module makes
 
         return describe(self)
 
@@ -286,7 +289,7 @@ class Compilation:
     @property
     def captures_calls_at_breaks(self) -> bool:
         """Are functions captured that a breaking operation calls?"""
-        return config.snapshot().capture_calls_at_breaks
+        return self.host.settings().capture_calls_at_breaks
 
     def door_for_call(self, function: types.FunctionType) -> FrontDoor | None:
         """The front door of a function that Python calls during a graph break; None leaves it alone."""

@@ -7,9 +7,9 @@ from typing import Any, final
 
 import attrs
 
-from torchjit import inlining
 from torchjit_core.location import CodeLocation
 from torchjit_fx import module_name
+from torchjit_session import inlining
 from torchjit_vm import GraphBreakRecord, Region
 
 __all__ = ["CallSite", "callers_of", "chain_of", "shown_calls"]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 import torch
 
 import torchjit_frame
-from torchjit import control, upstream
-from torchjit.exc import UserTypeError, wrong_type
-from torchjit.kinds import as_switch
-from torchjit_core.reasons import reason
+from torchjit_core.kinds import as_switch
+from torchjit_core.reasons import UserTypeError, reason
+from torchjit_core.user_errors import wrong_type
+from torchjit_session import control, upstream
 
 if TYPE_CHECKING:
     from torchjit_vm import LeftAlone

@@ -23,7 +23,7 @@ import torchjit_frame
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
-from torchjit import control, upstream
+from torchjit_session import control, upstream
 from torchjit_vm import AtomicPolyfill, DeferredHandle, DictChainGetattr, IsKnownNumber, PassThrough, ReturnConstant
 
 __all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "is_user_file", "should_inline", "worth_capturing"]
@@ -172,8 +172,9 @@ _OURS = (
     *map(
         _folder, (torch, torchjit_core.paths, torchjit_vm, torchjit_frame, torchjit_guards, torchjit_fx, torchjit_aot)
     ),
-    *map(
-        _folder_of, ("torchjit_inductor", "torchjit_cudagraphs", "torchjit_report", "torchjit_torch")
+    *filter(
+        None,
+        map(_folder_of, ("torchjit", "torchjit_inductor", "torchjit_cudagraphs", "torchjit_report", "torchjit_torch")),
     ),  # not needed for an import of torchjit
     *map(_folder, (control, contextlib)),
     str(typing_extensions.__file__),  # the wrapper of what torch deprecates; a part of Python from 3.13 on

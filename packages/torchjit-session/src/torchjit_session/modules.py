@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from torchjit import upstream
 from torchjit_frame import FrontDoor
+from torchjit_session import upstream
 
 __all__ = ["class_for_libraries", "compiled_module", "passed_on"]
 

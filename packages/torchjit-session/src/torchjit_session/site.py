@@ -20,33 +20,33 @@ import torchjit_aot
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
-from torchjit import entries, exc, inlining
-from torchjit.backends import aot_eager, call_backend, is_ours
-from torchjit.call_chain import CallSite
-from torchjit.collector import collector_paused, collector_resumed
-from torchjit.config import config
-from torchjit.counters import counters
-from torchjit.interrupts import CompilationScope, is_programs
-from torchjit.other_compiler import hidden_from_torch_compile
-from torchjit.plain_calls import holds_proxies, holds_tensors, must_run_eagerly, note_numbers
-from torchjit.rerun import MOST_CAUGHT, OnRaise
-from torchjit.site_events import described_call, symbol_fields, tell_capture
-from torchjit.specialization import Specialization
-from torchjit.stance import WOULD_COMPILE, current_stance, forced_backend
 from torchjit_core import events
 from torchjit_core.failures import cause_of, has_no_memory, using_policy
 from torchjit_core.location import CodeLocation
-from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, UserError, reason
+from torchjit_core.reasons import GraphBreak, InvalidIR, NotYet, Reason, TorchjitError, UserError, reason
 from torchjit_core.showing import shortened
 from torchjit_core.turns import turn
+from torchjit_core.user_errors import BackendCompilerFailed, FailOnRecompile, RecompileLimitExceeded, Unsupported
 from torchjit_core.user_warnings import warn_user
 from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import costs, torch_support
 from torchjit_report.cures import cures
 from torchjit_report.recompiles import Recompile, ranked, recompile_of
+from torchjit_session import entries, inlining
+from torchjit_session.backend_calls import aot_eager, call_backend, is_ours
+from torchjit_session.call_chain import CallSite
+from torchjit_session.collector import collector_paused, collector_resumed
+from torchjit_session.counters import counters
+from torchjit_session.interrupts import CompilationScope, is_programs
+from torchjit_session.other_compiler import hidden_from_torch_compile
+from torchjit_session.plain_calls import holds_proxies, holds_tensors, must_run_eagerly, note_numbers
+from torchjit_session.rerun import MOST_CAUGHT, OnRaise
+from torchjit_session.site_events import described_call, symbol_fields, tell_capture
+from torchjit_session.specialization import Specialization
+from torchjit_session.stance import WOULD_COMPILE, current_stance, forced_backend
 
 if TYPE_CHECKING:
-    from torchjit.compilation import Compilation
+    from torchjit_session.compilation import Compilation
 
 __all__ = ["Site"]
 
@@ -166,7 +166,7 @@ class Site:
         owner = self._owner()  # held until the end of this call
         if owner is not None and owner.measures_guards and (known := self._measured(slots)) is not None:
             return known
-        if owner is None or self.given_up is not None or config.is_off() or must_run_eagerly():
+        if owner is None or self.given_up is not None or owner.host.is_off() or must_run_eagerly():
             return None
         if any(map(holds_proxies, slots)):
             return None
@@ -212,9 +212,9 @@ class Site:
         try:
             with torchjit_aot.saved_tensor_hooks_aside():
                 return self._specialize(slots)
-        except exc.Unsupported:
+        except Unsupported:
             raise
-        except exc.RecompileLimitExceeded:
+        except RecompileLimitExceeded:
             raise
         except UserError as error:
             raise error
@@ -262,7 +262,7 @@ class Site:
             return True
         if stance == "fail_on_recompile":
             cause, _ = self._explain_miss(slots)
-            raise exc.FailOnRecompile(WOULD_COMPILE, f"{self.name}: {cause}")
+            raise FailOnRecompile(WOULD_COMPILE, f"{self.name}: {cause}")
         return False
 
     def follow_stance(self) -> None:
@@ -276,7 +276,7 @@ class Site:
         owner = self.owner
         if owner.family is None or self is not owner.root or not self._has_room():
             return None
-        settings = config.snapshot()
+        settings = owner.host.settings()
         for lender, entry in owner.family.entries(owner):
             if entry.enabled and entry.data.settings == settings and entry.guard(*slots) is not None:
                 return self._take_over(entry, lender, slots)
@@ -288,7 +288,7 @@ class Site:
         made = Specialization(
             f"{self.number}/{len(self.specializations)}", f"shared with {theirs.compile_id}",
             guards=theirs.guards, graphs=theirs.graphs, breaks=theirs.breaks, source=theirs.source, ranges=theirs.ranges,
-            forced=theirs.forced,
+            forced=theirs.forced, settings=self.owner.host.settings(),
         )  # fmt: skip
         # What goes on in continuations needs the compilation that has them.
         made.lender = theirs.lender or (lender if entry.hook is not None or theirs.breaks else None)
@@ -312,13 +312,15 @@ class Site:
             self._give_up(f"{self.name} has {limit} specialisations", self.specializations, recompile)
             return None
         together = self.owner.accumulated(self.region.code)
-        if len(together) >= accumulated_limit():
+        if len(together) >= self.owner.host.settings().accumulated_recompile_limit:
             said = f"the regions of {self.region.code.co_qualname} have {len(together)} specialisations together"
             told = self.region.code in self.owner.exhausted
             self.owner.exhausted.add(self.region.code)
             self._give_up(f"{said} (accumulated_recompile_limit)", together, recompile, warn=not told)
             return None
-        made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend())
+        made = Specialization(
+            f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend(), settings=self.owner.host.settings(),
+        )  # fmt: skip
         if self.region.code is _MODULE_CALL:
             made.location = _start_of(getattr(type(slots[0]), "forward", None))
         code = self.code_of(slots)
@@ -445,7 +447,7 @@ class Site:
                 raise
             if has_no_memory(error) and not self.owner.backend_is_users:
                 raise
-            raise exc.BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
+            raise BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
         if forget is not None:
             forget()
         return self.owner.resting(made)
@@ -508,7 +510,7 @@ class Site:
         """
         causes = [r for r in (*(s.recompile for s in made), missed) if r is not None]
         detail = f"{said}; what missed: {ranked(causes)}" if causes else said
-        error = exc.RecompileLimitExceeded(RECOMPILE_LIMIT, detail)
+        error = RecompileLimitExceeded(RECOMPILE_LIMIT, detail)
         counters["recompile_limit"][self.name] += 1
         if self.owner.fullgraph:
             raise error
@@ -521,7 +523,8 @@ class Site:
     def _has_room(self) -> bool:
         """Do the limits allow another specialisation?"""
         together = self.owner.accumulated(self.region.code)
-        return len(self.specializations) < self.owner.recompile_limit and len(together) < accumulated_limit()
+        limit = self.owner.host.settings().accumulated_recompile_limit
+        return len(self.specializations) < self.owner.recompile_limit and len(together) < limit
 
     def make_anew(self, made: Specialization) -> None:
         """Another specialisation is to take this one's place, if the limits have room for it."""
@@ -536,19 +539,19 @@ class Site:
         self.raised_alone += 1
         if self.raised_alone > 1:
             self.door.clear()
-            self._run_eagerly(exc.InvalidIR(why, detail))
+            self._run_eagerly(InvalidIR(why, detail))
             return
         for entry in self.door.entries():
             if entry.data is made:
                 self.door.remove(entry)
         counters["fallback"][why.headline] += 1
         events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
-        warn_user(str(exc.InvalidIR(why, detail)))
+        warn_user(str(InvalidIR(why, detail)))
 
     def distrust(self, why: Reason, detail: str) -> None:
         """What was made cannot be used, as it turns out: say so, and run eagerly from now on."""
         self.door.clear()
-        error = exc.InvalidIR(why, detail)
+        error = InvalidIR(why, detail)
         self._run_eagerly(error)
         counters["fallback"][why.headline] += 1
         warn_user(str(error))
@@ -558,11 +561,11 @@ class Site:
 
         Where memory or stack ran out, another call may have enough: the next ones try again.
         """
-        user_backend = isinstance(error, exc.BackendCompilerFailed) and self.owner.backend_is_users
+        user_backend = isinstance(error, BackendCompilerFailed) and self.owner.backend_is_users
         if self.owner.on_error == "raise" or (user_backend and self.owner.on_error is None):
             if isinstance(error, TorchjitError) or has_no_memory(error):
                 raise error
-            raise exc.InvalidIR(INTERNAL_ERROR, f"{self.name}: {type(error).__name__}: {error}") from error
+            raise InvalidIR(INTERNAL_ERROR, f"{self.name}: {type(error).__name__}: {error}") from error
         if has_no_memory(error):
             self.ran_out += 1
             if self.ran_out < MOST_OUT_OF_MEMORY:
@@ -573,7 +576,7 @@ class Site:
         if not isinstance(error, TorchjitError):
             detail = f"{self.name}: {type(error).__name__}: {error}"
             text = "".join(traceback.format_exception(error))
-            wrapped: TorchjitError = exc.InvalidIR(INTERNAL_ERROR, f"{detail}\n{text}")
+            wrapped: TorchjitError = InvalidIR(INTERNAL_ERROR, f"{detail}\n{text}")
         else:
             wrapped, detail = error, str(error)
         self.given_up = str(wrapped)
@@ -599,9 +602,9 @@ def _for_one_call(entry: Entry) -> Entry:
     return made
 
 
-def _unsupported(why: GraphBreak) -> exc.Unsupported:
+def _unsupported(why: GraphBreak) -> Unsupported:
     """A break as the error that it is where the program allows none."""
-    made = exc.Unsupported(why.reason, why.detail, why.location)
+    made = Unsupported(why.reason, why.detail, why.location)
     made.hints = cures(why.reason, why.detail)
     return made
 
@@ -623,11 +626,6 @@ def _start_of(forward: Any) -> CodeLocation | None:
 
 def _is_users(where: CodeLocation) -> bool:
     return not where.filename.startswith(str(Path(torch.__file__).parent))
-
-
-def accumulated_limit() -> int:
-    """Specialisations of all regions of one code object."""
-    return config.snapshot().accumulated_recompile_limit
 
 
 def _drop_generated_lines(graph_class: type[torch.fx.GraphModule]) -> None:

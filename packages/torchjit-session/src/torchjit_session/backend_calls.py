@@ -1,0 +1,79 @@
+"""Calls of backends: whose they are, what they return, and one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+import torchjit_aot
+from torchjit_core.forks import new_lock
+from torchjit_core.reasons import UserTypeError, reason
+from torchjit_core.turns import others_may_go_on
+from torchjit_core.user_errors import told
+
+__all__ = ["Backend", "aot_eager", "call_backend", "is_ours"]
+
+Backend: TypeAlias = Callable[..., Callable[..., Any]]
+"""`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
+
+RETURNS_NO_CALLABLE = reason(
+    "TJ-API-008",
+    "the backend returned nothing that can be called",
+    "A backend is given a captured graph and example inputs, and returns what computes the graph.",
+    "Return gm.forward to run the graph as it is, or a function of its inputs that returns a sequence of its outputs.",
+)
+
+
+def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """AOT autograd, its graphs run by eager ops."""
+    return torchjit_aot.compile(gm, example_inputs, compiler=torchjit_aot.run_eagerly)
+
+
+def is_ours(compiler: Backend) -> bool:
+    """Is it a backend of this package, and not one that somebody registered or passed?"""
+    return getattr(compiler, "__module__", None) in ("torchjit.backends", "torchjit.pipeline", __name__)
+
+
+def call_backend(compiler: Backend, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """What the backend makes of a graph. While one of somebody else works, other threads may capture; it is called once at a time.
+
+    Raises:
+        UserError: it returned nothing that can be called.
+        Exception: whatever it raises.
+    """
+    if is_ours(compiler):
+        return compiler(gm, example_inputs)
+    with others_may_go_on(), _alone(compiler):
+        made = compiler(gm, example_inputs)
+    if not callable(made):
+        name = getattr(compiler, "__qualname__", None) or type(compiler).__qualname__
+        raise UserTypeError(RETURNS_NO_CALLABLE, f"backend {name} returned {told(made)}")
+    return made
+
+
+_locks: weakref.WeakKeyDictionary[Backend, Any] = weakref.WeakKeyDictionary()
+_lock = new_lock()  # of backends that no dictionary takes
+_inside = threading.local()
+
+
+@contextlib.contextmanager
+def _alone(compiler: Backend) -> Iterator[None]:
+    """No other thread is in this backend. A thread that is in another one waits for nobody, who might be waiting for it."""
+    if getattr(_inside, "any", False):
+        yield
+        return
+    try:
+        lock = _locks.setdefault(compiler, new_lock())
+    except TypeError:  # it cannot be hashed or referred to weakly
+        lock = _lock
+    _inside.any = True
+    try:
+        with lock:
+            yield
+    finally:
+        _inside.any = False
