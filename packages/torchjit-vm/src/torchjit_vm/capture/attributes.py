@@ -7,6 +7,7 @@ import contextvars
 import types
 import weakref
 from _collections import _tuplegetter  # type: ignore[import-not-found]
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast, final
 
 from torchjit_core.guards import MISSING
@@ -250,11 +251,6 @@ def instance_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
     return None
 
 
-def items(domain: CaptureDomain, value: TupleValue) -> list[Value]:
-    """The items of a tuple."""
-    return elements.items(domain, value)
-
-
 def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Frame[Value]:
     name = member.name
     if member.kind == PROPERTY:
@@ -274,7 +270,7 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return slot(domain, value, name)
     if type(member.raw) is _tuplegetter and isinstance(value, TupleValue):
         index = member.raw.__reduce__()[1][0]
-        return items(domain, value)[int(index)]
+        return elements.items(domain, value)[int(index)]
     if member.kind == DESCRIPTOR:
         return _call_get(domain, member, value)
     if value.cls is contextvars.Token and (told := token_attr(domain, value, name)) is not None:
@@ -293,30 +289,35 @@ def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
     """A field of a function that the region made, or that is known by its code."""
     if name in _TOLD and name not in value.attrs and value.real is not NEW and value.path is not None:
         value.attrs[name] = wrap(domain, getattr(value.real, name), value.path.attr(name))
-    simple = {"__name__": value.name, "__qualname__": value.qualname, "__module__": value.globals.get("__name__")}
     if name in value.attrs:
         return value.attrs[name]
-    if name in simple:
-        return Const(simple[name])
-    if name == "__code__":
-        return Const(value.code)
-    if name == "__doc__":
-        text = value.code.co_consts[0] if value.code.co_consts else None
-        return Const(text if isinstance(text, str) else None)
-    if name == "__type_params__":
-        return TupleValue([])
-    if name == "__closure__":
-        return TupleValue(list(value.closure)) if value.closure else Const(None)
-    if name == "__defaults__":
-        return TupleValue(list(value.defaults)) if value.defaults else Const(None)
     if name == "__globals__":
         return namespace(domain, value.globals)
-    if name == "__kwdefaults__":
-        return Const(None) if value.kwdefaults is None else value.kwdefaults
     if name == "__annotations__" and value.real is NEW:
         value.attrs[name] = _annotations(domain, value)
         return value.attrs[name]
-    raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"function.{name}")
+    field = _FIELDS.get(name)
+    if field is None:
+        raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"function.{name}")
+    return field(value)
+
+
+def _doc(value: FunctionValue) -> Value:
+    text = value.code.co_consts[0] if value.code.co_consts else None
+    return Const(text if isinstance(text, str) else None)
+
+
+_FIELDS: dict[str, Callable[[FunctionValue], Value]] = {
+    "__name__": lambda value: Const(value.name),
+    "__qualname__": lambda value: Const(value.qualname),
+    "__module__": lambda value: Const(value.globals.get("__name__")),
+    "__code__": lambda value: Const(value.code),
+    "__doc__": _doc,
+    "__type_params__": lambda value: TupleValue([]),
+    "__closure__": lambda value: TupleValue(list(value.closure)) if value.closure else Const(None),
+    "__defaults__": lambda value: TupleValue(list(value.defaults)) if value.defaults else Const(None),
+    "__kwdefaults__": lambda value: value.kwdefaults or Const(None),
+}
 
 
 def _annotations(domain: CaptureDomain, value: FunctionValue) -> Value:
@@ -386,11 +387,7 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         raise missing(domain, cls, name)
     if value.attrs is not None and name in value.attrs:
         return value.attrs[name]
-    if (
-        domain.overrides
-        and member.kind in (STATIC, CLASS, PROPERTY, PLAIN)
-        and interception.defined_by_program(domain, value, name)
-    ):
+    if domain.overrides and member.kind in _OF_PROGRAMS and interception.defined_by_program(domain, value, name):
         if member.kind == PROPERTY:
             return domain.call(pinned(domain, raw.fget, f"{cls.__qualname__}.{name}.fget"), [value], {})
         return bind(domain, member, value)
@@ -400,19 +397,22 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         there = name[:1] == "_" and type(raw) is types.GetSetDescriptorType
     if there and value.path is not None and not domain.leaves.owns_attribute(value.payload, name):
         return wrap(domain, getattr(value.real, name), value.path.attr(name))
-    if domain.interceptors:
-        found = interception.intercept(domain, getattr, [value, Const(name)], {})
-        if found is not None:
-            return found
+    asked = [interception.intercept] if domain.interceptors else []
     if domain.overrides and raw is not MISSING:
-        found = interception.override(domain, getattr, [value, Const(name)], {})
-        if found is not None:
-            return found
+        asked.append(interception.override)
+    for ask in asked:
+        answer = ask(domain, getattr, [value, Const(name)], {})
+        if answer is not None:
+            return answer
     try:
         result = domain.leaves.getattr(value.payload, name, domain)
     except AttributeError as error:
         raise domain.error(AttributeError, str(error)) from None
     return from_raw(domain, result)
+
+
+_OF_PROGRAMS = (STATIC, CLASS, PROPERTY, PLAIN)
+"""Members that a class of the program gives leaves."""
 
 
 def _const_attr(domain: CaptureDomain, value: Const, name: str) -> Value | Frame[Value]:

@@ -87,21 +87,47 @@ _COMPARE = {
     operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=",
 }  # fmt: skip
 _UNARY = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
+_Template = Callable[[Any, Texts], str]
+_EXPRESSIONS: dict[str, tuple[int, _Template]] = {
+    "UNARY_OP": (1, lambda arg, stack: f"{_UNARY[arg]}{stack[-1]}"),
+    "UNARY_NOT": (1, lambda arg, stack: f"not {stack[-1]}"),
+    "TO_BOOL": (1, lambda arg, stack: f"bool({stack[-1]})"),
+    "COMPARE_OP": (2, lambda arg, stack: f"{stack[-2]} {_COMPARE[arg]} {stack[-1]}"),
+    "COMPARE_OP_BOOL": (2, lambda arg, stack: f"bool({stack[-2]} {_COMPARE[arg]} {stack[-1]})"),
+    "IS_OP": (2, lambda arg, stack: f"{stack[-2]} {'is not' if arg else 'is'} {stack[-1]}"),
+    "CONTAINS_OP": (2, lambda arg, stack: f"{stack[-2]} {'not in' if arg else 'in'} {stack[-1]}"),
+    "BINARY_SUBSCR": (2, lambda arg, stack: f"{stack[-2]}[{stack[-1]}]"),
+    "BINARY_SLICE": (3, lambda arg, stack: f"{stack[-3]}[{stack[-2]}:{stack[-1]}]"),
+    "LOAD_ATTR": (1, lambda arg, stack: f"{_dotted(stack[-1])}.{arg}"),
+    "GET_ITER": (1, lambda arg, stack: f"iter({stack[-1]})"),
+    "CONVERT_VALUE": (1, lambda arg, stack: f"{('', 'str', 'repr', 'ascii')[arg]}({stack[-1]})"),
+    "FORMAT_SIMPLE": (1, lambda arg, stack: f"format({stack[-1]})"),
+    "CHECK_EXC_MATCH": (1, lambda arg, stack: f"isinstance({stack[-2]}, {stack[-1]})"),
+}
+"""How many entries the instruction takes off the stack, and the expression for what it puts there."""
+_STATEMENTS: dict[str, tuple[int, _Template]] = {
+    "STORE_SUBSCR": (3, lambda arg, stack: f"{stack[-2]}[{stack[-1]}] = {stack[-3]}"),
+    "STORE_SLICE": (4, lambda arg, stack: f"{stack[-3]}[{stack[-2]}:{stack[-1]}] = {stack[-4]}"),
+    "DELETE_SUBSCR": (2, lambda arg, stack: f"del {stack[-2]}[{stack[-1]}]"),
+    "STORE_ATTR": (2, lambda arg, stack: f"{_dotted(stack[-1])}.{arg} = {stack[-2]}"),
+    "DELETE_ATTR": (1, lambda arg, stack: f"del {_dotted(stack[-1])}.{arg}"),
+    "LIST_EXTEND": (1, lambda arg, stack: f"{stack[-1 - arg]}.extend({stack[-1]})"),
+    "SET_UPDATE": (1, lambda arg, stack: f"{stack[-1 - arg]}.update({stack[-1]})"),
+    "DICT_UPDATE": (1, lambda arg, stack: f"{stack[-1 - arg]}.update({stack[-1]})"),
+    "SET_ADD": (1, lambda arg, stack: f"{stack[-1 - arg]}.add({stack[-1]})"),
+    "MAP_ADD": (2, lambda arg, stack: f"{stack[-2 - arg]}[{stack[-2]}] = {stack[-1]}"),
+}
+"""The same for instructions that put nothing there."""
 
 
-@_form("UNARY_OP")
-def _unary(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
-    return _value(out, f"{_UNARY[arg]}{stack[-1]}", 1)
+def _by_template(pops: int, template: _Template, *, gives: bool) -> Maker:
+    if gives:
+        return lambda out, frame, arg, stack: _value(out, template(arg, stack), pops)
+    return lambda out, frame, arg, stack: _nothing(template(arg, stack), pops)
 
 
-@_form("UNARY_NOT")
-def _not(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _value(out, f"not {stack[-1]}", 1)
-
-
-@_form("TO_BOOL")
-def _to_bool(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _value(out, f"bool({stack[-1]})", 1)
+FORMS |= {name: _by_template(*row, gives=True) for name, row in _EXPRESSIONS.items()}
+FORMS |= {name: _by_template(*row, gives=False) for name, row in _STATEMENTS.items()}
 
 
 @_form("BINARY_OP")
@@ -111,56 +137,6 @@ def _binary(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form
     name = out.fresh("r")
     lines = (f"{name} = {stack[-2]}", f"{name} {_INPLACE[arg]} {stack[-1]}")
     return Form(lines, (Outcome(None, 2, (name,)),))
-
-
-@_form("COMPARE_OP")
-def _compare(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
-    return _value(out, f"{stack[-2]} {_COMPARE[arg]} {stack[-1]}", 2)
-
-
-@_form("COMPARE_OP_BOOL")
-def _compare_bool(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
-    return _value(out, f"bool({stack[-2]} {_COMPARE[arg]} {stack[-1]})", 2)
-
-
-@_form("IS_OP")
-def _is(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _value(out, f"{stack[-2]} {'is not' if arg else 'is'} {stack[-1]}", 2)
-
-
-@_form("CONTAINS_OP")
-def _contains(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _value(out, f"{stack[-2]} {'not in' if arg else 'in'} {stack[-1]}", 2)
-
-
-@_form("BINARY_SUBSCR")
-def _subscript(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _value(out, f"{stack[-2]}[{stack[-1]}]", 2)
-
-
-@_form("BINARY_SLICE")
-def _slice(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _value(out, f"{stack[-3]}[{stack[-2]}:{stack[-1]}]", 3)
-
-
-@_form("STORE_SUBSCR")
-def _store_subscript(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _nothing(f"{stack[-2]}[{stack[-1]}] = {stack[-3]}", 3)
-
-
-@_form("STORE_SLICE")
-def _store_slice(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _nothing(f"{stack[-3]}[{stack[-2]}:{stack[-1]}] = {stack[-4]}", 4)
-
-
-@_form("DELETE_SUBSCR")
-def _delete_subscript(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _nothing(f"del {stack[-2]}[{stack[-1]}]", 2)
-
-
-@_form("LOAD_ATTR")
-def _attribute(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _value(out, f"{_dotted(stack[-1])}.{arg}", 1)
 
 
 @_form("LOAD_METHOD", "LOAD_METHOD_NULL_LAST")
@@ -186,16 +162,6 @@ def _super(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Fo
 def _dotted(text: str | None) -> str:
     """An attribute of a number literal needs parentheses."""
     return f"({text})" if text is not None and (text[0].isdigit() or text[0] == "-") else str(text)
-
-
-@_form("STORE_ATTR")
-def _store_attribute(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _nothing(f"{_dotted(stack[-1])}.{arg} = {stack[-2]}", 2)
-
-
-@_form("DELETE_ATTR")
-def _delete_attribute(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _nothing(f"del {_dotted(stack[-1])}.{arg}", 1)
 
 
 @_form("CALL")
@@ -235,11 +201,6 @@ def _call_ex(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> For
     function, _ = _callee(stack, base)
     keywords = f", **{stack[-1]}" if arg & 1 else ""
     return _value(out, f"{function}(*{stack[base]}{keywords})", 3 + (arg & 1))
-
-
-@_form("GET_ITER")
-def _get_iter(out: Rebuilder, frame: Frame[Value], arg: object, stack: Texts) -> Form:
-    return _value(out, f"iter({stack[-1]})", 1)
 
 
 @_form("FOR_ITER")
@@ -295,40 +256,10 @@ def _unpack_ex(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> F
     return Form((f"[{starred}] = {stack[-1]}",), (Outcome(None, 1, names[::-1]),))
 
 
-@_form("CONVERT_VALUE")
-def _convert(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _value(out, f"{('', 'str', 'repr', 'ascii')[arg]}({stack[-1]})", 1)
-
-
-@_form("FORMAT_SIMPLE")
-def _format(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _value(out, f"format({stack[-1]})", 1)
-
-
 @_form("FORMAT_WITH_SPEC")
 def _format_spec(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     convert = ("", "str", "repr", "ascii")[arg]
     return _value(out, f"format({convert}({stack[-2]}), {stack[-1]})", 2)
-
-
-@_form("LIST_EXTEND")
-def _list_extend(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _nothing(f"{stack[-1 - arg]}.extend({stack[-1]})", 1)
-
-
-@_form("SET_UPDATE", "DICT_UPDATE")
-def _update(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _nothing(f"{stack[-1 - arg]}.update({stack[-1]})", 1)
-
-
-@_form("SET_ADD")
-def _set_add(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _nothing(f"{stack[-1 - arg]}.add({stack[-1]})", 1)
-
-
-@_form("MAP_ADD")
-def _map_add(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _nothing(f"{stack[-2 - arg]}[{stack[-2]}] = {stack[-1]}", 2)
 
 
 @_form("BUILD_MAP")
@@ -360,11 +291,6 @@ def _before_with(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) ->
 def _with_except(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     error = stack[-1]
     return _value(out, f"{stack[-4]}({error}.__class__, {error}, {error}.__traceback__)", 0)
-
-
-@_form("CHECK_EXC_MATCH")
-def _check_match(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _value(out, f"isinstance({stack[-2]}, {stack[-1]})", 1)
 
 
 @_form("GET_LEN")

@@ -54,7 +54,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.decode import VERSION
-from torchjit_vm.frame import Completion, Frame
+from torchjit_vm.frame import Frame
 from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
@@ -100,20 +100,12 @@ def _hasattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 
 @builtin(setattr)
 def _setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
-    return _gives_none(stores.store_attr(domain, args[0], _name(domain, args[1]), args[2]))
+    return stores.giving_none(stores.store_attr(domain, args[0], _name(domain, args[1]), args[2]))
 
 
 @builtin(delattr)
 def _delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
-    return _gives_none(stores.delete_attr(domain, args[0], _name(domain, args[1])))
-
-
-def _gives_none(frame: Frame[Value] | None) -> Value | Frame[Value]:
-    """Whatever the method of the class gives."""
-    if frame is None:
-        return Const(None)
-    frame.completion, frame.instead = Completion.REPLACE, Const(None)
-    return frame
+    return stores.giving_none(stores.delete_attr(domain, args[0], _name(domain, args[1])))
 
 
 def _name(domain: CaptureDomain, value: Value) -> str:

@@ -66,16 +66,14 @@ _Kwargs = dict[str, Value]
 def _object_setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     if not isinstance(args[0], Obj):
         return None
-    frame = stores.generic_store(domain, args[0], domain.use(args[1]), args[2])
-    return Const(None) if frame is None else frame
+    return stores.giving_none(stores.generic_store(domain, args[0], domain.use(args[1]), args[2]))
 
 
 @method("__delattr__", object)
 def _object_delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     if not isinstance(args[0], Obj):
         return None
-    frame = stores.generic_delete(domain, args[0], domain.use(args[1]))
-    return Const(None) if frame is None else frame
+    return stores.giving_none(stores.generic_delete(domain, args[0], domain.use(args[1])))
 
 
 @method("__getattribute__", object)

@@ -154,7 +154,12 @@ def operator_call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _callee(domain: CaptureDomain, obj: object) -> Callee:
-    """Decide what calls of a real callable mean."""
+    """Decide what calls of a real callable mean: the first of the rules that knows it says so."""
+    return next(callee for rule in _RULES if (callee := rule(domain, obj)) is not None)
+
+
+def _by_policy(domain: CaptureDomain, obj: object) -> Callee | None:
+    """What the policy says of this very object."""
     policy = domain.policy
     try:
         substitute = policy.substitutes.get(obj, DELETED)
@@ -168,42 +173,48 @@ def _callee(domain: CaptureDomain, obj: object) -> Callee:
             return _assume_constant
         if obj in policy.reorderable:
             return _reordered
-        allowed = obj in policy.allow_in_graph
-        if policy.interception is not None and obj in (policy.interception.push, policy.interception.pop):
-            return interception.push if obj is policy.interception.push else interception.pop
+    except TypeError:  # unhashable
+        return None
+    if policy.interception is not None and obj in (policy.interception.push, policy.interception.pop):
+        return interception.push if obj is policy.interception.push else interception.pop
+    return None
+
+
+def _disabled(domain: CaptureDomain, obj: object) -> Callee | None:
+    alone = domain.policy.disabled(obj)
+    return None if alone is None else _left_alone(alone, shown(obj))
+
+
+def _in_graph(domain: CaptureDomain, obj: object) -> Callee | None:
+    try:
+        allowed = obj in domain.policy.allow_in_graph
     except TypeError:  # unhashable
         allowed = False
-    alone = policy.disabled(obj)
-    if alone is not None:
-        return _left_alone(alone, shown(obj))
-    if allowed or domain.leaves.handles(obj):
-        return _to_leaves
-    builtin = _builtin(obj)
-    if builtin is not None:
-        return builtin
-    if isinstance(obj, types.FunctionType):
-        dispatcher = _dispatcher(obj)
-        if dispatcher is not None:
-            return dispatcher
-        if is_opaque(obj):
-            return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}")
-        if obj.__module__ == library.__name__ or policy.inline(obj):
-            return _inlined
-        return _breaking(NOT_INLINED, obj.__qualname__)
+    return _to_leaves if allowed or domain.leaves.handles(obj) else None
+
+
+def _of_python(domain: CaptureDomain, obj: object) -> Callee | None:
+    """Functions written in Python, and classes."""
+    opaque = isinstance(obj, (types.FunctionType, type)) and is_opaque(obj)
     if isinstance(obj, type):
-        return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}") if is_opaque(obj) else _class
-    if obj in policy.pure or is_pure(obj):
-        return _pure
-    if type(obj) is functools._lru_cache_wrapper:
-        return call_with_real_cache
-    if isinstance(obj, types.MethodWrapperType):
-        return _method_wrapper
-    if isinstance(obj, types.ClassMethodDescriptorType):
-        return _unknown_call
-    return _instance
+        return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}") if opaque else _class
+    if not isinstance(obj, types.FunctionType):
+        return None
+    dispatcher = _dispatcher(obj)
+    if dispatcher is not None:
+        return dispatcher
+    if opaque:
+        return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}")
+    if obj.__module__ == library.__name__ or domain.policy.inline(obj):
+        return _inlined
+    return _breaking(NOT_INLINED, obj.__qualname__)
 
 
-def _builtin(obj: object) -> Callee | None:
+def _of_c(domain: CaptureDomain, obj: object) -> Callee:
+    return _pure if obj in domain.policy.pure or is_pure(obj) else _CALLEES.get(type(obj), _instance)
+
+
+def _builtin(domain: CaptureDomain, obj: object) -> Callee | None:
     try:
         found = BUILTINS.get(obj)
     except TypeError:
@@ -438,6 +449,16 @@ def _unknown(domain: CaptureDomain, function: Value, args: list[Value]) -> Graph
     name = getattr(obj, "__qualname__", None) or type_of(domain, function).__name__
     module = getattr(obj, "__module__", None)
     return domain.graph_break(UNKNOWN_CALL, f"{module}.{name}" if module else name)
+
+
+_CALLEES: dict[type, Callee] = {
+    functools._lru_cache_wrapper: call_with_real_cache,
+    types.MethodWrapperType: _method_wrapper,
+    types.ClassMethodDescriptorType: _unknown_call,
+}
+_RULES: tuple[Callable[[CaptureDomain, object], Callee | None], ...] = (
+    *(_by_policy, _disabled, _in_graph, _builtin, _of_python, _of_c),
+)
 
 
 def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value | None) -> Value | Frame[Value]:

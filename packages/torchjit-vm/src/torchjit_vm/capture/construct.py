@@ -7,7 +7,7 @@ import functools
 import pathlib
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import atoms, classes, collecting, dicts, elements, groups, iteration, keys, members, packing
@@ -157,12 +157,9 @@ def allocate_by(domain: CaptureDomain, cls: type, new: object, args: list[Value]
         if issubclass(cls, BaseExceptionGroup):
             return groups.new_group(domain, cls, args)
         return _with_fields(domain, cls, args) if issubclass(cls, _FIELDED) else new_exception(domain, cls, args)
-    if new is dict.__new__ or new is OrderedDict.__new__ or new is defaultdict.__new__:
-        return DictValue(cls)
-    if new is list.__new__ or new is deque.__new__:
-        return ListValue([], cls)
-    if new is set.__new__:
-        return SetValue({}, cls)
+    empty = _EMPTY.get(id(new))
+    if empty is not None:
+        return empty(cls)
     base = atoms.c_base(cls)
     if base is not None and new is base.__new__ and atoms.is_atom_class(cls):
         plain = atoms.stripped(domain, domain.vm.call(Known(base), list(args)))
@@ -174,6 +171,12 @@ def allocate_by(domain: CaptureDomain, cls: type, new: object, args: list[Value]
     return None
 
 
+_EMPTY: dict[int, Callable[[type], Obj]] = {
+    **dict.fromkeys((id(dict.__new__), id(OrderedDict.__new__), id(defaultdict.__new__)), DictValue),
+    **dict.fromkeys((id(list.__new__), id(deque.__new__)), lambda cls: ListValue([], cls)),
+    id(set.__new__): lambda cls: SetValue({}, cls),
+}
+"""Containers that are filled by `__init__`, by the ids of what makes them."""
 _FIELDED = (OSError, SyntaxError, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)
 _IMMUTABLE = 1 << 8
 
@@ -199,10 +202,9 @@ def _raw_new(cls: type) -> object:
 
 def _builtin_init(domain: CaptureDomain, made: Obj, init: object, args: list[Value], kwargs: dict[str, Value]) -> bool:
     """The `__init__` of a built-in class; False if the VM does not know it."""
-    if isinstance(made, DictValue):
-        return fill_dict(domain, made, args, kwargs)
-    if isinstance(made, ListValue) and issubclass(made.cls, deque):
-        return len(args) < 3 and fill_deque(domain, made, args, kwargs)
+    fill = None if init is object.__init__ else _FILL.get(type(made))
+    if fill is not None:
+        return fill(domain, made, args, kwargs)
     if init is object.__init__ and members.find_member(domain, made.cls, "__new__").kind == members.STATIC:
         return True  # its own __new__ has dealt with the arguments
     if type(made) is AtomObject:
@@ -212,16 +214,6 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: object, args: list[Val
             raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
         known = METHODS.get(id(init)) if issubclass(made.cls, BaseException) else None
         return known is not None and known(domain, [made, *args], kwargs) is not None
-    if isinstance(made, ListValue):
-        if len(args) > 1:
-            return False
-        if args:
-            collecting.extend(domain, made, args[0])
-        return True
-    if isinstance(made, SetValue):
-        if args:
-            packing.set_update(domain, made, args[0])
-        return True
     if isinstance(made, TupleValue) or issubclass(made.cls, BaseException):
         return True
     if init is object.__init__:
@@ -229,6 +221,24 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: object, args: list[Val
             raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
         return True
     return False
+
+
+def _fill_list(domain: CaptureDomain, made: ListValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """`list.__init__`, or that of a deque."""
+    if issubclass(made.cls, deque):
+        return len(args) < 3 and fill_deque(domain, made, args, kwargs)
+    if len(args) > 1 or kwargs:
+        return False
+    if args:
+        collecting.extend(domain, made, args[0])
+    return True
+
+
+def _fill_set(domain: CaptureDomain, made: SetValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """`set.__init__`."""
+    if args and not kwargs:
+        packing.set_update(domain, made, args[0])
+    return not kwargs
 
 
 def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
@@ -246,6 +256,9 @@ def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs:
     for key, value in kwargs.items():
         dicts.dict_store(domain, made, key, Const(key), value)
     return True
+
+
+_FILL: dict[type[Value], Callable[..., bool]] = {DictValue: fill_dict, ListValue: _fill_list, SetValue: _fill_set}
 
 
 def fill_deque(domain: CaptureDomain, made: ListValue, args: list[Value], kwargs: dict[str, Value]) -> bool:

@@ -126,16 +126,7 @@ def bind(
     rest: dict[str, Value] = {}
     ok = len(args) <= count or bool(flags & inspect.CO_VARARGS)
     if kwargs:
-        first = code.co_posonlyargcount
-        index = {n: i for i, n in enumerate(names[first : len(slots)], first)}
-        for key, value in kwargs.items():
-            at = index.get(key)
-            if at is None:
-                ok = ok and bool(flags & inspect.CO_VARKEYWORDS)
-                rest[key] = value
-            else:
-                ok = ok and slots[at] is None
-                slots[at] = value
+        ok = _place_keywords(code, kwargs, slots, rest) and ok
     first = count - len(defaults)
     for i in range(count):
         if slots[i] is None and i >= first:
@@ -152,6 +143,23 @@ def bind(
         extra.entries = {k: (Const(k), v) for k, v in rest.items()}
         slots.append(extra)
     return slots
+
+
+def _place_keywords(
+    code: CodeType, kwargs: Mapping[str, Value], slots: list[Value | None], rest: dict[str, Value]
+) -> bool:
+    """Put keywords into their slots, the others into `rest`; False if that is an error."""
+    first, ok = code.co_posonlyargcount, True
+    index = {n: i for i, n in enumerate(code.co_varnames[first : len(slots)], first)}
+    for key, value in kwargs.items():
+        at = index.get(key)
+        if at is None:
+            ok = ok and bool(code.co_flags & inspect.CO_VARKEYWORDS)
+            rest[key] = value
+        else:
+            ok = ok and slots[at] is None
+            slots[at] = value
+    return ok
 
 
 def _binding_error(

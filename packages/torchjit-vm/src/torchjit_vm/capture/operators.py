@@ -89,21 +89,10 @@ _METHODS: dict[Any, tuple[str, ...]] = {
 def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
     """Hand a call to the leaf handler."""
     domain.used_leaves = True
-    for value, name in zip(args, _METHODS.get(function, ()), strict=False):
-        if type(value) is Leaf:
-            member = members.find_member(domain, type_of(domain, value), name)  # the class may be patched
-            if domain.overrides and member.kind == members.FUNCTION and defined_by_program(domain, value, name):
-                raise domain.graph_break(UNKNOWN_OPERATION, f"{member.cls.__name__}.{name}")
-            if not domain.overrides:
-                break
-    if domain.interceptors:
-        found = intercept(domain, function, args, kwargs or {})
-        if found is not None:
-            return found
-    if domain.overrides:
-        found = override(domain, function, args, kwargs or {})
-        if found is not None:
-            return found
+    _rely_on_methods(domain, function, args)
+    answer = _intercepted(domain, function, args, kwargs or {})
+    if answer is not None:
+        return answer
     if domain.library_values:
         args, kwargs = library_numbers.with_plain_numbers(domain, function, args, kwargs or {})
     guarded = len(domain.pending)
@@ -118,6 +107,27 @@ def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: d
     if type(result) is not Const or result.value is None:
         domain.leaf_effects += 1
     return result
+
+
+def _rely_on_methods(domain: CaptureDomain, function: Any, args: list[Value]) -> None:
+    """Rely on the methods that the operator asks: a class may be patched.
+
+    Raises:
+        GraphBreak: one is the program's, and comes before all else.
+    """
+    for value, name in zip(args, _METHODS.get(function, ()), strict=False):
+        if type(value) is Leaf:
+            member = members.find_member(domain, type_of(domain, value), name)
+            if not domain.overrides:
+                break
+            if member.kind == members.FUNCTION and defined_by_program(domain, value, name):
+                raise domain.graph_break(UNKNOWN_OPERATION, f"{member.cls.__name__}.{name}")
+
+
+def _intercepted(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """What those say that see calls before the handler."""
+    answer = intercept(domain, function, args, kwargs) if domain.interceptors else None
+    return override(domain, function, args, kwargs) if answer is None and domain.overrides else answer
 
 
 def _forget_identities(domain: CaptureDomain, guarded: int, args: list[Value]) -> None:

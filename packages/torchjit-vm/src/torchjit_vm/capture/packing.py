@@ -12,7 +12,7 @@ from torchjit_vm.capture.elements import append, items
 from torchjit_vm.capture.keys import key_of
 from torchjit_vm.capture.made_later import joined, made_later
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.sets import new_set, set_insert, set_items
+from torchjit_vm.capture.sets import set_insert, set_items
 from torchjit_vm.capture.special_methods import defines
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
@@ -40,10 +40,6 @@ def build_list(domain: CaptureDomain, values: list[Value]) -> Value:
 
 def build_tuple(domain: CaptureDomain, values: list[Value]) -> Value:
     return TupleValue(values)
-
-
-def build_set(domain: CaptureDomain, values: list[Value]) -> Value:
-    return new_set(domain, values)
 
 
 def build_map(domain: CaptureDomain, pairs: list[tuple[Value, Value]]) -> Value:
@@ -181,11 +177,6 @@ def _take(domain: CaptureDomain, value: Value, count: int) -> list[Value]:
     return found
 
 
-def unpack_all(domain: CaptureDomain, value: Value) -> list[Value]:
-    """All items of a tuple or list, constant or not."""
-    return iteration.items_of(domain, value)
-
-
 def unpack_ex(domain: CaptureDomain, value: Value, before: int, after: int) -> Sequence[Value]:
     found = iteration.items_of(domain, value)
     if len(found) < before + after:
@@ -210,7 +201,7 @@ def match_mapping(domain: CaptureDomain, value: Value) -> bool:
 
 
 def match_keys(domain: CaptureDomain, value: Value, keys: Value) -> Value | None:
-    wanted = unpack_all(domain, keys)
+    wanted = iteration.items_of(domain, keys)
     if not isinstance(value, DictValue):
         raise domain.graph_break(UNKNOWN_OPERATION, "match of a mapping that is no dict")
     found = [dict_lookup(domain, value, key_of(domain, k)) for k in wanted]
@@ -233,7 +224,7 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
     if not _is_instance(domain, value, cls):
         return None
     found: list[Value] = []
-    wanted = unpack_all(domain, names)
+    wanted = iteration.items_of(domain, names)
     positional: list[Value] = []
     if count:
         arguments = attributes.lookup(domain, cls, "__match_args__")
@@ -243,7 +234,7 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
             if type_of(domain, arguments) is not tuple:
                 kind, given = cls.obj.__name__, type_of(domain, arguments).__name__
                 raise domain.error(TypeError, f"{kind}.__match_args__ must be a tuple (got {given})")
-            known = unpack_all(domain, arguments)
+            known = iteration.items_of(domain, arguments)
         if itself and count == 1:
             found.append(value)
         else:

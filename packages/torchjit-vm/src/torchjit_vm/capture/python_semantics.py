@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any, final
 
-from torchjit_core.paths import AccessPath
 from torchjit_vm.capture import (
     attributes,
     calls,
@@ -23,6 +21,7 @@ from torchjit_vm.capture import (
     names,
     operators,
     packing,
+    sets,
     slot_results,
     stores,
     subscripts,
@@ -111,13 +110,8 @@ class PythonSemantics(CaptureDomain):
             raise self.error(TypeError, "slice indices must be integers or None or have an __index__ method")
         return self.index(value)
 
-    def unpack_all(self, value: Value) -> list[Value]:
-        """All items of an iterable."""
-        return iteration.items_of(self, value)
-
-    def prepare(self, function: Callable[..., object], args: tuple[object, ...]) -> AccessPath:
-        """Where the graph finds what `function(*args)` gives, a new object in each call, made before the graph runs."""
-        return prepare(self, function, args)
+    unpack_all = iteration.items_of
+    prepare = prepare
 
     # Names and cells.
 
@@ -130,12 +124,8 @@ class PythonSemantics(CaptureDomain):
     setup_annotations = names.setup_annotations
     import_name = names.import_name
     import_from = names.import_from
-
-    def cell_get(self, cell: Value) -> Value | None:
-        return names.cell_get(self, cell)
-
-    def cell_set(self, cell: Value, content: Value | None) -> None:
-        names.cell_set(self, cell, content)
+    cell_get = names.cell_get
+    cell_set = names.cell_set
 
     # Operators and attributes.
 
@@ -166,7 +156,7 @@ class PythonSemantics(CaptureDomain):
     pairs = dicts.dict_pairs
     build_list = packing.build_list
     build_tuple = packing.build_tuple
-    build_set = packing.build_set
+    build_set = sets.new_set
     build_map = packing.build_map
     build_slice = packing.build_slice
     build_string = packing.build_string

@@ -55,12 +55,7 @@ def _clear(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -
 
 @method_of(SetValue, "copy", set, frozenset)
 def _copy(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return copy_set(domain, own)
-
-
-def copy_set(domain: CaptureDomain, value: Value) -> Value:
-    """A shallow copy."""
-    return _plain(domain, value)
+    return _plain(domain, own)
 
 
 def _as_set(domain: CaptureDomain, value: Value) -> SetValue:
@@ -89,7 +84,7 @@ def _combination(name: str, function: object) -> None:
     def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         result: Value = args[0]
         if len(args) == 1:
-            return copy_set(domain, args[0])
+            return _plain(domain, args[0])
         for number, other in enumerate(args[1:]):  # past the operators of a subclass
             elements = _common(domain, result, other) if function is operator.and_ else _as_set(domain, other)
             source = set_source(domain, other, elements)

@@ -49,7 +49,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.decode import VERSION
-from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.frame import Completion, Frame, Raised
 from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
@@ -83,6 +83,14 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
     if type(value) is Const:
         raise _no_place(domain, value, type(value.value), name)
     raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of {type_of(domain, value).__name__}")
+
+
+def giving_none(frame: Frame[Value] | None) -> Value | Frame[Value]:
+    """What a function gives that stores: None, whatever the method gives that it calls."""
+    if frame is None:
+        return Const(None)
+    frame.completion, frame.instead = Completion.REPLACE, Const(None)
+    return frame
 
 
 def _leaf_store(domain: CaptureDomain, value: Leaf, name: str, content: Value) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.frame import Frame, V
-from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.registry import opcode, pushed
 
 if TYPE_CHECKING:
     from torchjit_vm.interpreter import Interpreter
@@ -62,10 +62,7 @@ def call_function_ex(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] 
     function, _ = callee(stack, base)
     result = vm.domain.call_ex(function, stack[base], stack[-1] if arg & 1 else None)
     del stack[base - 2 :]
-    if type(result) is Frame:
-        return result
-    stack.append(result)
-    return None
+    return pushed(frame, result)
 
 
 @opcode("MAKE_FUNCTION", "attributes[oparg.bit_count()], code -- function")

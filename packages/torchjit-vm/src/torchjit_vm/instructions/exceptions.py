@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchjit_vm.frame import Frame, Raised, V
-from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.registry import Handler, opcode, pushed
 
 if TYPE_CHECKING:
     from torchjit_vm.interpreter import Interpreter
@@ -78,24 +78,24 @@ def stopiteration_error(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.stop_iteration_error(frame.stack[-1])
 
 
-@opcode("BEFORE_WITH", "manager -- exit, entered")
-def before_with(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
-    stack = frame.stack
-    enter = vm.domain.load_special(stack[-1], "__enter__")
-    leave = vm.domain.load_special(stack[-1], "__exit__")
-    result = vm.domain.call(enter, [], {})
-    stack[-1] = leave
-    if type(result) is Frame:
-        return result
-    stack.append(result)
-    return None
+def _before(enter_name: str, leave_name: str) -> Handler:
+    def run(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
+        stack = frame.stack
+        enter = vm.domain.load_special(stack[-1], enter_name)
+        leave = vm.domain.load_special(stack[-1], leave_name)
+        result = vm.domain.call(enter, [], {})
+        stack[-1] = leave
+        return pushed(frame, result)
+
+    return run
+
+
+opcode("BEFORE_WITH", "manager -- exit, entered")(_before("__enter__", "__exit__"))
+opcode("BEFORE_ASYNC_WITH", "manager -- exit, entered")(_before("__aenter__", "__aexit__"))
 
 
 @opcode("WITH_EXCEPT_START", "exit, lasti, handled, exception -- exit, lasti, handled, exception, result")
 def with_except_start(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
     stack = frame.stack
     result = vm.domain.call(stack[-4], vm.domain.exception_triple(stack[-1]), {})
-    if type(result) is Frame:
-        return result
-    stack.append(result)
-    return None
+    return pushed(frame, result)

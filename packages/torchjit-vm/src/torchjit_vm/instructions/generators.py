@@ -76,19 +76,6 @@ def end_async_for(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     del frame.stack[-2:]
 
 
-@opcode("BEFORE_ASYNC_WITH", "manager -- exit, entered")
-def before_async_with(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
-    stack = frame.stack
-    enter = vm.domain.load_special(stack[-1], "__aenter__")
-    leave = vm.domain.load_special(stack[-1], "__aexit__")
-    result = vm.domain.call(enter, [], {})
-    stack[-1] = leave
-    if type(result) is Frame:
-        return result
-    stack.append(result)
-    return None
-
-
 @opcode("END_SEND", "receiver, value -- value")
 def end_send(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     del frame.stack[-2]

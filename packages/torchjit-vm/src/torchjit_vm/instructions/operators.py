@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.frame import NULL, Completion, Frame, V
-from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.registry import opcode, pushed
 
 if TYPE_CHECKING:
     from torchjit_vm.interpreter import Interpreter
@@ -144,10 +144,7 @@ def load_super_attr(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] |
     stack = frame.stack
     result = vm.domain.load_super_attr(stack[-3], stack[-2], stack[-1], arg)
     del stack[-3:]
-    if type(result) is Frame:
-        return result
-    stack.append(result)
-    return None
+    return pushed(frame, result)
 
 
 @opcode("LOAD_SUPER_METHOD", "super, class, self -- null, method")
@@ -155,10 +152,7 @@ def load_super_method(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V]
     stack = frame.stack
     result = vm.domain.load_super_attr(stack[-3], stack[-2], stack[-1], arg)
     stack[-3:] = [NULL]
-    if type(result) is Frame:
-        return result
-    stack.append(result)
-    return None
+    return pushed(frame, result)
 
 
 @opcode("LOAD_SUPER_METHOD_NULL_LAST", "super, class, self -- method, null")

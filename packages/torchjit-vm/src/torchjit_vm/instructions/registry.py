@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import attrs
 
+from torchjit_vm.frame import Frame, V
+
 if TYPE_CHECKING:
-    from torchjit_vm.frame import Frame, Signal
+    from torchjit_vm.frame import Signal
     from torchjit_vm.interpreter import Interpreter
 
-__all__ = ["INSTRUCTIONS", "Handler", "Instruction", "opcode"]
+__all__ = ["INSTRUCTIONS", "Handler", "Instruction", "opcode", "pushed"]
 
 Handler: TypeAlias = "Callable[[Interpreter[Any], Frame[Any], Any], Frame[Any] | Signal | None]"
 """Runs one instruction. Returns a frame to enter, a signal, or None to go on.
@@ -56,6 +58,14 @@ def _count(side: str, oparg: Any) -> int:
 
 
 INSTRUCTIONS: dict[str, Instruction] = {}
+
+
+def pushed(frame: Frame[V], result: V | Frame[V]) -> Frame[V] | None:
+    """Push the result of a call; a frame is entered instead, and pushes its own."""
+    if type(result) is Frame:
+        return result
+    frame.stack.append(result)
+    return None
 
 
 def opcode(name: str, effect: str) -> Callable[[Handler], Handler]:
