@@ -175,18 +175,20 @@ class TensorDomain:
         A tensor at no path is kept alive as a constant of the graph.
         """
         if type(obj) is int or type(obj) is float:
-            if path is None:
-                return obj
-            capture.guard(TypeIs(path, type(obj), capture.location()))
-            return (
-                self.numbers.plain(self._number(obj, path)) if type(obj) is int else self.numbers.plain_float(obj, path)
-            )
-        if not isinstance(obj, torch.Tensor):
-            if path is None or not is_captured(obj):
-                raise TypeError(f"not a leaf: {type(obj)}")
-            return self.arrays.input(obj, path, capture)
-        if path is None:
-            path = Pinned.of(obj, "constant")
+            return obj if path is None else self._number_input(obj, path, capture)
+        if isinstance(obj, torch.Tensor):
+            return self._tensor_input(obj, path or Pinned.of(obj, "constant"), capture)
+        if path is None or not is_captured(obj):
+            raise TypeError(f"not a leaf: {type(obj)}")
+        return self.arrays.input(obj, path, capture)
+
+    def _number_input(self, obj: int | float, path: AccessPath, capture: CaptureContext) -> Raw:
+        capture.guard(TypeIs(path, type(obj), capture.location()))
+        if type(obj) is int:
+            return self.numbers.plain(self._number(obj, path))
+        return self.numbers.plain_float(obj, path)
+
+    def _tensor_input(self, obj: torch.Tensor, path: AccessPath, capture: CaptureContext) -> InputLeaf | OpaqueLeaf:
         found = self._inputs.get(id(obj))
         if found is not None:
             if found.path is not path:
@@ -201,7 +203,7 @@ class TensorDomain:
             capture.guard(IdIs(path.type_of(), type(obj), capture.location()))
             leaf: InputLeaf | OpaqueLeaf = OpaqueLeaf(obj, path, breaks.UNSUPPORTED_TENSOR)
         else:
-            leaf = self._input_tensor(obj, path, key_set, kind[1:], capture)
+            leaf = self._described_input(obj, path, key_set, kind[1:], capture)
         self._inputs[id(obj)] = leaf
         return leaf
 
@@ -222,7 +224,7 @@ class TensorDomain:
             return self.numbers.computed(example, None, path) if self.settings.symbolic_floats else None
         return self.numbers.computed(example, bounds, path) if self.settings.symbolic_ints and bounds else None
 
-    def _input_tensor(
+    def _described_input(
         self,
         given: torch.Tensor,
         path: AccessPath,
@@ -373,31 +375,30 @@ class TensorDomain:
             return self.call(torch.Tensor.size, (leaf,), {}, capture)
         if name in TENSOR_PROPERTIES or name in CONSTANT_PROPERTIES:
             return self.recorder.call(getattr, (leaf, name), {}, capture)
-        if name in ("is_leaf", "grad_fn", "grad", "_base", "retains_grad"):
+        if name in _AUTOGRAD_ATTRIBUTES:
             return self._autograd_attribute(leaf, name, capture)
         return input_attribute(leaf, name, capture)
 
     def _autograd_attribute(self, leaf: TensorLeaf, name: str, capture: CaptureContext) -> object:
-        record = leaf.record
         if of_another_class(leaf) and name != "is_leaf":
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
-        if isinstance(leaf, InputLeaf) and record.requires_grad:
+        if isinstance(leaf, InputLeaf) and leaf.record.requires_grad:
             capture.guard(leaf.leafness(capture.location()))
-        if name == "is_leaf":
-            return record.is_leaf
-        if name == "grad_fn" and record.is_leaf:
-            return None
-        if name == "retains_grad" and (record.is_leaf or not isinstance(leaf, InputLeaf)):
-            return False
-        if name == "grad" and isinstance(leaf, InputLeaf) and leaf.real.is_leaf:
-            path = leaf.path.attr("grad")
-            if leaf.real.grad is not None:
-                return self.input(leaf.real.grad, path, capture)
-            capture.guard(IdIs(path, None, capture.location()))
-            return None
-        if name == "grad" and not record.requires_grad and not isinstance(leaf, InputLeaf):
-            return None
-        raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
+        value = _AUTOGRAD_ATTRIBUTES[name](self, leaf, capture)
+        if value is NotImplemented:
+            raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
+        return value
+
+    def _grad(self, leaf: TensorLeaf, capture: CaptureContext) -> object:
+        if not isinstance(leaf, InputLeaf):
+            return NotImplemented if leaf.record.requires_grad else None
+        if not leaf.real.is_leaf:
+            return NotImplemented
+        path = leaf.path.attr("grad")
+        if leaf.real.grad is not None:
+            return self.input(leaf.real.grad, path, capture)
+        capture.guard(IdIs(path, None, capture.location()))
+        return None
 
     def dimension(self, leaf: TensorLeaf, dim: int, capture: CaptureContext) -> int | SymLeaf:
         """The size of one dimension: an int, a plain symbol, or a step that reads it."""
@@ -550,6 +551,16 @@ class TensorDomain:
         self.numbers.context.location = lambda: None  # it was the capture's
 
 
+_AUTOGRAD_ATTRIBUTES: dict[str, Callable[[TensorDomain, TensorLeaf, CaptureContext], object]] = {
+    "is_leaf": lambda domain, leaf, capture: leaf.record.is_leaf,
+    "grad_fn": lambda domain, leaf, capture: None if leaf.record.is_leaf else NotImplemented,
+    "grad": TensorDomain._grad,
+    "_base": lambda domain, leaf, capture: NotImplemented,
+    "retains_grad": lambda domain, leaf, capture: (
+        NotImplemented if isinstance(leaf, InputLeaf) and not leaf.record.is_leaf else False
+    ),
+}
+"""Of what autograd says about a tensor: its value; NotImplemented: the graph breaks."""
 _SETTERS: dict[str, Callable[[TensorDomain, TensorLeaf, object, CaptureContext], bool | None]] = {
     "grad": TensorDomain._set_grad,
     "data": TensorDomain._set_data,

@@ -165,23 +165,30 @@ def map_raw(arg: Raw, leaf: Callable[[Any], Any]) -> Raw:
         return leaf(arg)
     if cls is tuple:
         return tuple([map_raw(item, leaf) for item in arg])
-    if cls is list:
-        return [map_raw(item, leaf) for item in arg]
-    if cls is dict:
-        return {name: map_raw(item, leaf) for name, item in arg.items()}
-    if cls is slice:
-        return slice(map_raw(arg.start, leaf), map_raw(arg.stop, leaf), map_raw(arg.step, leaf))
-    if cls in _TYPED_ATOMS or cls in _TORCH_ATOMS:
+    if cls in _ATOMS:
         return arg
-    if cls is torch.Size:
-        return arg if all(type(n) is int for n in arg) else tuple([map_raw(n, leaf) for n in arg])
-    if issubclass(cls, tuple):
-        items = [map_raw(item, leaf) for item in arg]
-        return cls._make(items) if hasattr(cls, "_make") else cls(items)
-    if (items_of_marker := marker_items(arg)) is not None:
-        items = [map_raw(item, leaf) for item in items_of_marker]
-        return items if issubclass(arg.type, list) else tuple(items)
-    return arg
+    return _REBUILD.get(cls, _rebuild_other)(arg, leaf)
+
+
+def _rebuild_other(arg: Raw, leaf: Callable[[Any], Any]) -> Raw:
+    cls = type(arg)
+    items = arg if issubclass(cls, tuple) else marker_items(arg)
+    if items is None:
+        return arg
+    mapped = [map_raw(item, leaf) for item in items]
+    if not issubclass(cls, tuple):
+        return mapped if issubclass(arg.type, list) else tuple(mapped)
+    return cls._make(mapped) if hasattr(cls, "_make") else cls(mapped)
+
+
+_ATOMS = _TYPED_ATOMS | _TORCH_ATOMS
+_REBUILD: dict[type, Callable[[Any, Callable[[Any], Any]], Any]] = {
+    list: lambda arg, leaf: [map_raw(item, leaf) for item in arg],
+    dict: lambda arg, leaf: {name: map_raw(item, leaf) for name, item in arg.items()},
+    slice: lambda arg, leaf: slice(*[map_raw(end, leaf) for end in (arg.start, arg.stop, arg.step)]),
+    torch.Size: lambda arg, leaf: arg if all(type(n) is int for n in arg) else tuple([map_raw(n, leaf) for n in arg]),
+}
+"""How containers are rebuilt, by their class."""
 
 
 def dimensions(item: Raw) -> int | None:

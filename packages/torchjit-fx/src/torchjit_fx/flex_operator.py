@@ -19,11 +19,11 @@ __all__ = ["BACKWARD", "FORWARD", "Attention", "attention_named", "laid_out_like
 _library: Any = torch.library.Library
 _LIBRARY = _library("torchjit_attention", "DEF")
 _LIBRARY.define(
-    "forward(Tensor query, Tensor key, Tensor value, Tensor[] more, str attention) -> (Tensor, Tensor, Tensor)",
+    "forward(Tensor query, Tensor key, Tensor value, Tensor[] more, str attention) -> (Tensor, Tensor, Tensor)"
 )
 _LIBRARY.define(
     "backward(Tensor query, Tensor key, Tensor value, Tensor[] more, Tensor total, Tensor gradient, Tensor shift, "
-    "int[] wanted, str attention) -> Tensor[]",
+    "int[] wanted, str attention) -> Tensor[]"
 )
 FORWARD = torch.ops.torchjit_attention.forward.default
 """Takes query, key, value, the tensors of the block mask and those that the functions use; gives the result, and logarithm (to base
@@ -92,19 +92,23 @@ def takes(
     Numbers of heads and of their elements have to be known. Gradients of what the functions use from outside are added up in any order,
     unless the user forbids that.
     """
-    tensors = (query, key, value, *more)
-    if query.device.type != "cuda" or query.dtype not in _DTYPES:
-        return False
-    if any(type(t) is not FakeTensor or t.device != query.device or t.layout != torch.strided for t in tensors):
-        return False
-    if any(t.dtype is not query.dtype for t in (key, value)) or not _same(key.size(0), query.size(0)):
-        return False
-    if any(type(t.size(dim)) is not int for t in (query, key, value) for dim in (1, 3)):
-        return False
-    if any(_least(n) < 1 for t in tensors for n in t.shape) or any(_least(s) < 0 for t in tensors for s in t.stride()):
-        return False
+    heads, tensors = (query, key, value), (query, key, value, *more)
     adds = torch.is_grad_enabled() and any(t.requires_grad for t in outside)
-    return not (adds and torch.are_deterministic_algorithms_enabled())
+    return (
+        query.device.type == "cuda"
+        and query.dtype in _DTYPES
+        and all(type(t) is FakeTensor and t.device == query.device and t.layout == torch.strided for t in tensors)
+        and key.dtype is query.dtype is value.dtype
+        and _same(key.size(0), query.size(0))
+        and all(type(t.size(1)) is type(t.size(3)) is int for t in heads)
+        and all(map(_is_usual, tensors))
+        and not (adds and torch.are_deterministic_algorithms_enabled())
+    )
+
+
+def _is_usual(t: torch.Tensor) -> bool:
+    """Has it elements, and none before its start, whatever the call?"""
+    return all(_least(n) > 0 for n in t.shape) and all(_least(s) >= 0 for s in t.stride())
 
 
 def _least(size: Any) -> int:

@@ -82,21 +82,14 @@ def seen_by_function_modes(
     Raises:
         GraphBreak: it cannot be found out.
     """
-    constant = fn in CONSTANT_FUNCTIONS and fn not in _overridable()
-    if constant or fn in _NOT_SHOWN or fn in MODE_READERS or fn in MODE_SETTERS or fn in INTRINSICS:
+    if _is_never_shown(fn):
         return None
     found: list[Raw] = []
-
-    def note(leaf: Raw) -> Raw:
-        found.append(leaf)
-        return leaf
-
-    map_raw((args, kwargs), note)
+    map_raw((args, kwargs), found.append)
     if any(isinstance(leaf, OpaqueLeaf) for leaf in found):
         raise GraphBreak(breaks.MODE_OBJECT, f"{fn} of a tensor that cannot be captured")
-    holds_tensor = any(isinstance(leaf, TensorLeaf) for leaf in found)
-    if not (fn in _overridable() or isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))):
-        if not holds_tensor:
+    if not _is_always_shown(fn):
+        if not any(isinstance(leaf, TensorLeaf) for leaf in found):
             return None
         if fn not in _OPERATORS and not isinstance(fn, _OF_C):
             raise GraphBreak(breaks.MODE_OBJECT, f"{getattr(fn, '__qualname__', fn)} under a torch function mode")
@@ -111,6 +104,15 @@ def seen_by_function_modes(
     except Exception as error:  # it fails before any mode would see it: so it does for real
         raise GraphBreak(breaks.META_FAILED, f"{type(error).__name__}: {error}") from error
     return None
+
+
+def _is_never_shown(fn: Function) -> bool:
+    own = fn in _NOT_SHOWN or fn in MODE_READERS or fn in MODE_SETTERS or fn in INTRINSICS
+    return own or (fn in CONSTANT_FUNCTIONS and fn not in _overridable())
+
+
+def _is_always_shown(fn: Function) -> bool:
+    return fn in _overridable() or isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
 
 
 def _back(value: Raw, leaves: dict[int, Any]) -> Raw:

@@ -17,21 +17,9 @@ from torchjit_fx.records import TensorRecord
 from torchjit_fx.symbols.floats import FloatExpr
 
 __all__ = [
-    "Checkpoint",
-    "Function",
-    "InputLeaf",
-    "OpaqueLeaf",
-    "Raw",
-    "RawArgs",
-    "RawKwargs",
-    "Step",
-    "StepScope",
-    "Storage",
-    "SymLeaf",
-    "Target",
-    "TensorLeaf",
-    "Way",
-]
+    "Checkpoint", "Function", "InputLeaf", "OpaqueLeaf", "Raw", "RawArgs", "RawKwargs", "Step", "StepScope",
+    "Storage", "SymLeaf", "Target", "TensorLeaf", "Way",
+]  # fmt: skip
 
 Raw: TypeAlias = Any
 """A value as the interpreter hands it over: a leaf, a plain value, or containers of these."""

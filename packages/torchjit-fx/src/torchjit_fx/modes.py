@@ -19,18 +19,9 @@ from torchjit_fx.leaves import Function, Raw
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
 __all__ = [
-    "DEFAULT_DEVICE",
-    "DEFAULT_DTYPE",
-    "GRAD",
-    "INFERENCE",
-    "MODE_READERS",
-    "MODE_SETTERS",
-    "AmbientState",
-    "TorchModes",
-    "autocast_nesting",
-    "read_all_modes",
-    "write_modes",
-]
+    "DEFAULT_DEVICE", "DEFAULT_DTYPE", "GRAD", "INFERENCE", "MODE_READERS", "MODE_SETTERS", "AmbientState",
+    "TorchModes", "autocast_nesting", "read_all_modes", "write_modes",
+]  # fmt: skip
 
 Key = tuple[str, ...]
 
@@ -131,16 +122,10 @@ MODE_SETTERS: dict[Any, Callable[..., tuple[Key, Any]]] = {
 
 
 _PROCESS_STATE: tuple[Callable[[], Any], ...] = (
-    torch.get_default_dtype,
-    torch.get_default_device,
-    torch._C._get_flash_sdp_enabled,
-    torch._C._get_mem_efficient_sdp_enabled,
-    torch._C._get_math_sdp_enabled,
-    torch._C._get_cudnn_sdp_enabled,
-    torch._C._get_cudnn_enabled,
-    torch._C._get_mkldnn_enabled,
-    torch._C._get_deterministic_algorithms,
-)
+    torch.get_default_dtype, torch.get_default_device, torch._C._get_flash_sdp_enabled,
+    torch._C._get_mem_efficient_sdp_enabled, torch._C._get_math_sdp_enabled, torch._C._get_cudnn_sdp_enabled,
+    torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled, torch._C._get_deterministic_algorithms,
+)  # fmt: skip
 """State of the process that metadata depends on: which kernel runs decides the strides of its result."""
 
 
@@ -217,14 +202,7 @@ class TorchModes:
         self._now: dict[Key, Any] = {}
         self.nesting = 0
         self.inference_changed = False
-        for key in (
-            GRAD,
-            INFERENCE,
-            ("autocast", "cpu"),
-            ("autocast", "cuda"),
-            ("autocast_cache",),
-            DEFAULT_DTYPE,
-        ):
+        for key in (GRAD, INFERENCE, ("autocast", "cpu"), ("autocast", "cuda"), ("autocast_cache",), DEFAULT_DTYPE):
             self.read(key)
         for device in ("cpu", "cuda"):
             self.read(("autocast_dtype", device))

@@ -24,15 +24,9 @@ from torchjit_fx.numpy.facts import NUMPY_FUNCTIONS
 from torchjit_fx.strictness import set_breaks_are_errors
 
 __all__ = [
-    "CONSTANT_FUNCTIONS",
-    "DEVICE_QUESTIONS",
-    "LEGACY_CONSTRUCTORS",
-    "REFUSED",
-    "graph_target",
-    "is_shape_question",
-    "owned_functions",
-    "owns",
-]
+    "CONSTANT_FUNCTIONS", "DEVICE_QUESTIONS", "LEGACY_CONSTRUCTORS", "REFUSED", "graph_target", "is_shape_question",
+    "owned_functions", "owns",
+]  # fmt: skip
 
 _torch: Any = torch
 _C: Any = torch._C  # the stubs leave out much of it
@@ -40,18 +34,10 @@ _functional: Any = F
 
 # Namespaces whose C functions (and, where the second item says so, Python functions) are graph operations.
 _NAMESPACES: tuple[tuple[Any, bool], ...] = (
-    (torch, False),
-    (torch._C._VariableFunctions, False),
-    (torch._C._nn, False),
-    (_C._fft, False),
-    (_C._linalg, False),
-    (_C._special, False),
-    (torch.special, False),
-    (torch.linalg, False),
-    (torch.fft, False),
-    (torch.functional, True),
-    (F, True),
-)
+    (torch, False), (torch._C._VariableFunctions, False), (torch._C._nn, False), (_C._fft, False),
+    (_C._linalg, False), (_C._special, False), (torch.special, False), (torch.linalg, False), (torch.fft, False),
+    (torch.functional, True), (F, True),
+)  # fmt: skip
 
 # Python functions of those namespaces that the interpreter reads itself: they call back, warn about state, or are no ops.
 _INTERPRETED = frozenset(

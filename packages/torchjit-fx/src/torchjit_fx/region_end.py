@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -52,26 +53,8 @@ def compile_region(domain: RegionDomain, leaves: Sequence[object], capture: Capt
         leaves: what the program goes on with after the region.
         capture: the VM's.
     """
-    asked: list[TensorLeaf | SymLeaf] = []
-    outputs: list[int | AccessPath] = []
-    places: dict[int, int] = {}
-
-    def place(leaf: Raw) -> int:
-        leaf = domain.recorder.data.now(leaf)
-        if leaf.step is not None and leaf.step.scope is not None:
-            escaped(leaf, capture)
-        if id(leaf) not in places:
-            places[id(leaf)] = len(asked)
-            asked.append(leaf)
-        return places[id(leaf)]
-
-    arrays = [leaf for leaf in leaves if type(leaf) is ArrayLeaf and leaf.path is None]
-    for leaf in leaves:
-        path = _path_of(domain, leaf)
-        outputs.append(path if path is not None else -1 if type(leaf) is ArrayLeaf else place(leaf))
-    makers = domain.of(Arrays).makers(arrays, place, capture)
-    found = iter(range(len(asked), len(asked) + len(arrays)))
-    outputs = [next(found) if where == -1 else where for where in outputs]
+    outputs = _Outputs(domain, leaves, capture)
+    asked = outputs.asked
     refuse_escaping_leaves(domain, asked, capture)
     _keep_what_is_remembered(domain, asked, capture)
     keep_history_beyond(domain, asked, capture.names_used())
@@ -83,7 +66,8 @@ def compile_region(domain: RegionDomain, leaves: Sequence[object], capture: Capt
     # A compiled graph promises nothing about when custom operators are called.
     domain.of(CaughtErrors).settle(repeatable and not acts, capture)
     if not steps:
-        return RegionCode(with_arrays(None, makers) if makers else None, (), tuple(outputs), epilogue)
+        target = with_arrays(None, outputs.makers) if outputs.makers else None
+        return RegionCode(target, (), outputs.places, epilogue)
     gm, paths, examples = _graph(domain, steps, asked, capture)
     emit_graph(gm, "captured")
     with domain.recorder.place.made_real():
@@ -91,16 +75,50 @@ def compile_region(domain: RegionDomain, leaves: Sequence[object], capture: Capt
     domain.writes_outside = gm.meta[FIRST_WRITE] is not None
     if domain.writes_outside and repeatable:
         domain.of(CaughtErrors).settle(errors_come_first(target, gm, steps), capture)
-    target = domain.recorder.place.running(target, asked)
-    target = with_subclasses(target, used_inputs(steps, asked), asked)
-    target = preparing(target, domain.recorder.data, used_inputs(steps, asked))
-    if any(step.mode is not None for step in steps):
-        target = domain.modes.restoring(target)
-    if makers:
-        target = with_arrays(target, makers)
+    target = _surrounded(domain, target, steps, outputs)
     if repeatable:
         target = giving_back_random_numbers(target, steps, domain.writes_outside)
-    return RegionCode(target, paths, tuple(outputs), epilogue, repeatable, acts)
+    return RegionCode(target, paths, outputs.places, epilogue, repeatable, acts)
+
+
+class _Outputs:
+    """What the program goes on with.
+
+    Attributes:
+        asked: the leaves that the graph has to give.
+        makers: of the arrays that are made of what it gives.
+        places: for each, its number among those, or the path where it is.
+    """
+
+    def __init__(self, domain: RegionDomain, leaves: Sequence[object], capture: CaptureContext) -> None:
+        self.asked: list[TensorLeaf | SymLeaf] = []
+        self._numbers: dict[int, int] = {}
+        arrays = [leaf for leaf in leaves if type(leaf) is ArrayLeaf and leaf.path is None]
+        place = functools.partial(self._place, domain, capture)
+        known = [_path_of(domain, leaf) or (None if type(leaf) is ArrayLeaf else place(leaf)) for leaf in leaves]
+        self.makers = domain.of(Arrays).makers(arrays, place, capture)
+        numbers = iter(range(len(self.asked), len(self.asked) + len(arrays)))
+        self.places: tuple[int | AccessPath, ...] = tuple([next(numbers) if k is None else k for k in known])
+
+    def _place(self, domain: RegionDomain, capture: CaptureContext, leaf: Raw) -> int:
+        leaf = domain.recorder.data.now(leaf)
+        if leaf.step is not None and leaf.step.scope is not None:
+            escaped(leaf, capture)
+        if id(leaf) not in self._numbers:
+            self._numbers[id(leaf)] = len(self.asked)
+            self.asked.append(leaf)
+        return self._numbers[id(leaf)]
+
+
+def _surrounded(domain: RegionDomain, target: Raw, steps: Sequence[Any], outputs: _Outputs) -> Raw:
+    """The compiled graph with what a call of it needs besides."""
+    inputs, asked = used_inputs(steps, outputs.asked), outputs.asked
+    target = domain.recorder.place.running(target, asked)
+    target = with_subclasses(target, inputs, asked)
+    target = preparing(target, domain.recorder.data, inputs)
+    if any(step.mode is not None for step in steps):
+        target = domain.modes.restoring(target)
+    return with_arrays(target, outputs.makers) if outputs.makers else target
 
 
 def _keep_what_is_remembered(domain: CallDomain, asked: Sequence[Raw], capture: CaptureContext) -> None:

@@ -24,16 +24,9 @@ from torchjit_fx.ownership import owns
 from torchjit_fx.protocols import CaptureContext
 
 __all__ = [
-    "as_plain",
-    "has_default_method",
-    "has_lost_history",
-    "is_plain_leaf",
-    "of_another_class",
-    "overriding_classes",
-    "refuse_subclasses",
-    "see_subclass",
-    "with_subclasses",
-]
+    "as_plain", "has_default_method", "has_lost_history", "is_plain_leaf", "of_another_class", "overriding_classes",
+    "refuse_subclasses", "see_subclass", "with_subclasses",
+]  # fmt: skip
 
 _enabled: Callable[[], bool] = torch._C._is_torch_function_enabled
 _Tensor: Any = torch.Tensor

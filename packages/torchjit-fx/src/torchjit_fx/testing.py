@@ -286,20 +286,8 @@ def _reflect(name: str, fn: Callable[..., Any]) -> None:
 
 
 _ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "lshift",
-    "rshift",
-    "and",
-    "or",
-    "xor",
-)
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor",
+)  # fmt: skip
 for _name in _ARITHMETIC:
     _fn = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
     _forward(_name, _fn)
@@ -349,12 +337,13 @@ class _Tracer(TorchFunctionMode):
         if isinstance(value, torch.Tensor):
             with torch._C.DisableTorchFunction():
                 return self.domain.input(value, path or Pinned.of(value, f"constant{len(self.proxies)}"), self.context)
+        item = (lambda _: None) if path is None else path.item
         if type(value) in (list, tuple):
-            return type(value)(self.unwrap(x, None if path is None else path.item(i)) for i, x in enumerate(value))
+            return type(value)(self.unwrap(x, item(i)) for i, x in enumerate(value))
         if is_structseq(type(value)):
             return type(value)([self.unwrap(x) for x in value])
         if type(value) is dict:
-            return {k: self.unwrap(x, None if path is None else path.item(k)) for k, x in value.items()}
+            return {k: self.unwrap(x, item(k)) for k, x in value.items()}
         if type(value) is slice:
             return slice(self.unwrap(value.start), self.unwrap(value.stop), self.unwrap(value.step))
         if path is not None and self.domain.wants(value, path):

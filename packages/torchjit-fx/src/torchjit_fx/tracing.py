@@ -67,6 +67,15 @@ _NOT_RUN: Any = object()
 """In the place of a result over fakes when the outcome came from the cache."""
 
 
+def _plain_arguments(refused: Raw, fn: Function, args: RawArgs, kwargs: RawKwargs) -> tuple[Any, Any] | None:
+    """What a graph can hold in the place of arguments of which one was refused; None if there is nothing."""
+    if isinstance(refused, type) and refused in _DTYPES:
+        return tuple([_dtype_of(a) for a in args]), {k: _dtype_of(v) for k, v in kwargs.items()}
+    if isinstance(refused, enum.Enum):
+        return without_enums(args, kwargs)
+    return plain_numbers(fn, args, kwargs) if isinstance(refused, NUMPY_SCALARS) else None
+
+
 def _is_resized(leaf: TensorLeaf, after: TensorRecord) -> bool:
     """Does a call give a tensor other sizes, which only an empty one on memory of its own can take silently?"""
     return after.sizes != leaf.record.sizes and not (leaf.is_alone() and 0 in leaf.record.sizes)
@@ -131,15 +140,9 @@ class Recorder:
         try:
             found = Arguments(args, kwargs)
         except UnwritableArgument as error:
-            refused = error.args[0]
-            if isinstance(refused, type) and refused in _DTYPES:
-                plain = tuple([_dtype_of(a) for a in args])
-                return self.call(fn, plain, {k: _dtype_of(v) for k, v in kwargs.items()}, capture)
-            numbers = plain_numbers(fn, args, kwargs) if isinstance(refused, NUMPY_SCALARS) else None
-            if isinstance(refused, enum.Enum):
-                numbers = without_enums(args, kwargs)
-            if numbers is not None:
-                return self.call(fn, *numbers, capture)
+            plain = _plain_arguments(error.args[0], fn, args, kwargs)
+            if plain is not None:
+                return self.call(fn, *plain, capture)
             raise _refuse_argument(error.args[0], fn, capture) from None
         self._check_reach(found, capture)
         op, target = graph_target(fn)
@@ -379,20 +382,24 @@ class Recorder:
                 raise GraphBreak(breaks.META_FAILED, "a write to elements that share memory", capture.location())
             if target not in _VIEWS_IN_PLACE and i in changed and _is_resized(leaf, changed[i]):
                 raise GraphBreak(breaks.METADATA_MUTATION, "a tensor given as out= is resized", capture.location())
-            neighbours = leaf.storage.leaves if leaf.storage is not None else [leaf]
-            for other in neighbours:
+            after = changed.get(i, leaf.record)
+            for other in leaf.storage.leaves if leaf.storage is not None else [leaf]:
                 if isinstance(other, InputLeaf):
-                    if other.entry.inference:
-                        self.place.must_be_inside(f"a write to {other.path}", capture)
-                    after = changed.get(i, leaf.record)
-                    self._inputs.check_write(other, after.requires_grad and self.modes.grad, capture)
-                    if other.entry.requires_grad and self.modes.grad:
-                        capture.guard(other.leafness(capture.location()))
+                    self._check_write_to_input(other, after, capture)
                     reshaped = (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides)
-                    if after.requires_grad and self.modes.grad and dispatches(other.cls):
-                        raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(other.path), capture.location())
                     if other is leaf and reshaped and (after.requires_grad or target not in _VIEWS_IN_PLACE):
                         raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
+
+    def _check_write_to_input(self, leaf: InputLeaf, after: TensorRecord, capture: CaptureContext) -> None:
+        """Memory of an input is written, through it or another, which is described by `after` then."""
+        if leaf.entry.inference:
+            self.place.must_be_inside(f"a write to {leaf.path}", capture)
+        recorded = after.requires_grad and self.modes.grad
+        self._inputs.check_write(leaf, recorded, capture)
+        if leaf.entry.requires_grad and self.modes.grad:
+            capture.guard(leaf.leafness(capture.location()))
+        if recorded and dispatches(leaf.cls):
+            raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(leaf.path), capture.location())
 
     def _overlaps_itself(self, record: TensorRecord) -> bool:
         if not record.symbolic:

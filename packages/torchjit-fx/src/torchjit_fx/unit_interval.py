@@ -16,12 +16,7 @@ _COMPARISONS: dict[Any, Callable[[Any, Any], Any]] = {}
 for _name in ("lt", "le", "gt", "ge"):
     for _spelling in (getattr(operator, _name), getattr(torch, _name), _name, f"__{_name}__"):
         _COMPARISONS[_spelling] = getattr(operator, _name)
-_SWAPPED = {
-    operator.lt: operator.gt,
-    operator.le: operator.ge,
-    operator.gt: operator.lt,
-    operator.ge: operator.le,
-}
+_SWAPPED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le}
 
 
 def decided(leaf: TensorLeaf) -> bool | None:

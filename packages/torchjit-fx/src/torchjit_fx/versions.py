@@ -26,6 +26,7 @@ from torchjit_fx.eager_rules.kernel_strides import as_kernels_do, resizable, str
 from torchjit_fx.eager_rules.rule import NamedValues, OperatorCall, OperatorRule, Overload, Sizes, Value, Values
 from torchjit_fx.eager_rules.table import rule_of
 from torchjit_fx.eager_rules.view_strides import layout_of_view
+from torchjit_torch.operators import draws, written_arguments
 
 __all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
 
@@ -49,24 +50,6 @@ class Watch:
         self.written: set[int] = set()
         self.random = self.detached = self.retyped = False
 
-
-class _OpFacts:
-    """The writable arguments of an ATen overload and whether it draws random numbers."""
-
-    __slots__ = ("names", "positions", "random")
-
-    def __init__(self, op: Any) -> None:
-        written = [
-            (i, a.name)
-            for i, a in enumerate(op._schema.arguments)
-            if a.alias_info is not None and a.alias_info.is_write
-        ]
-        self.positions = tuple(i for i, _ in written)
-        self.names = tuple(name for _, name in written)
-        self.random = torch.Tag.nondeterministic_seeded in op.tags
-
-
-_FACTS: dict[Any, _OpFacts] = {}
 
 _DETACH, _VIEW_DTYPE = torch.ops.aten.detach.default, torch.ops.aten.view.dtype
 
@@ -231,18 +214,21 @@ def _resized(before: Sizes, after: Sizes) -> bool:
     return any(type(n) is int and n == 0 and m != 0 for n, m in zip(before, after, strict=True))
 
 
+@functools.cache
+def _facts(func: Overload) -> tuple[bool, tuple[tuple[int, str], ...]]:
+    return draws(func), written_arguments(func)
+
+
 def _observe(watch: Watch, call: OperatorCall) -> None:
     func, args, trained = call.func, call.args, call.rule.trains
-    facts = _FACTS.get(func)
-    if facts is None:
-        facts = _FACTS[func] = _OpFacts(func)
-    if facts.random:
+    random, written = _facts(func)
+    if random:
         watch.random = True
     if func is _DETACH:
         watch.detached = True
     elif func is _VIEW_DTYPE:
         watch.retyped = True
-    for position, name in zip(facts.positions, facts.names, strict=True):
+    for position, name in written:
         _note(watch, call.argument(position, name))
     if trained and len(args) > trained[-1] + 1 and args[trained[-1] + 1]:
         _note(watch, [args[position] for position in trained])

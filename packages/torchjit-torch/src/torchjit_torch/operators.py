@@ -21,6 +21,7 @@ __all__ = [
     "out_of_place",
     "writes_metadata",
     "writes_to",
+    "written_arguments",
 ]
 
 ONLY_COMPUTE = frozenset(
@@ -35,15 +36,19 @@ Argument = int | str
 
 
 @functools.cache
+def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
+    """Positions and names of the arguments that `func` writes to, in schema order."""
+    arguments = enumerate(func._schema.arguments)
+    return tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+
+
+@functools.cache
 def writes_to(func: object) -> tuple[Argument, ...]:
     """The arguments that `func` writes to, in schema order."""
     if not isinstance(func, OpOverload) or not func._schema.is_mutable:
         return ()
-    found: list[Argument] = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            found.append(argument.name if argument.kwarg_only else position)
-    return tuple(found)
+    arguments = func._schema.arguments
+    return tuple(name if arguments[i].kwarg_only else i for i, name in written_arguments(func))
 
 
 def is_mutable(func: object) -> bool:

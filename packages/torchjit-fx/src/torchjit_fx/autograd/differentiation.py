@@ -26,13 +26,7 @@ from torchjit_fx.outcomes import follow
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.region import live_steps, used_inputs
 
-__all__ = [
-    "Differentiated",
-    "differentiate",
-    "make_leaf",
-    "note_made_leaf",
-    "refuse_escaping_leaves",
-]
+__all__ = ["Differentiated", "differentiate", "make_leaf", "note_made_leaf", "refuse_escaping_leaves"]
 
 
 @final

@@ -105,21 +105,18 @@ class FunctionCapture:
         for defined, scope, gradients, found in self.backwards:
             asked = _unique([leaf for leaf in found if leaf is not None])
             graph, lifted = scope_graph(scope, [g for g in gradients if g is not None], asked)
-            kept.extend(leaf for leaf in lifted if not _is_in(leaf, kept))
+            kept += lifted
             backward_graphs.append((defined, graph, gradients, lifted, found, asked))
+        kept = _unique(kept)
         saved = [leaf for leaf in _unique(self.saved) if _is_in(leaf, kept)]
         rest = [leaf for leaf in kept if not _is_in(leaf, saved)]
         given = _unique(self.tensors)
         forward, others = scope_graph(self.forward, given, [*self.outputs, *saved, *rest])
         backwards: dict[tuple[bool, ...], Backward] = {}
         for defined, graph, gradients, lifted, found, asked in backward_graphs:
-            sources = [("gradient", i) for i, g in enumerate(gradients) if g is not None]
-            sources += [
-                ("saved", _place(leaf, saved)) if _is_in(leaf, saved) else ("kept", _place(leaf, rest))
-                for leaf in lifted
-            ]
-            returns = tuple(None if leaf is None else _place(leaf, asked) for leaf in found)
-            backwards[defined] = Backward(graph, tuple(sources), returns)
+            given_back = [("gradient", i) for i, g in enumerate(gradients) if g is not None]
+            sources = (*given_back, *[_source(leaf, saved, rest) for leaf in lifted])
+            backwards[defined] = Backward(graph, sources, _places(found, asked))
         call = CapturedFunction(
             name=name,
             forward=forward,
@@ -135,6 +132,15 @@ class FunctionCapture:
         )
         result = self.domain.recorder.record(call, (tuple(others), *self.tensors), capture)
         return list(result)
+
+
+def _places(found: Sequence[Raw], asked: Sequence[Raw]) -> tuple[int | None, ...]:
+    return tuple(None if leaf is None else _place(leaf, asked) for leaf in found)
+
+
+def _source(leaf: Raw, saved: Sequence[Raw], rest: Sequence[Raw]) -> tuple[str, int]:
+    """Where a backward finds what it takes from the forward."""
+    return ("saved", _place(leaf, saved)) if _is_in(leaf, saved) else ("kept", _place(leaf, rest))
 
 
 def _is_in(leaf: Raw, leaves: Sequence[Raw]) -> bool:

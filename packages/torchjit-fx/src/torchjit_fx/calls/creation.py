@@ -13,7 +13,7 @@ import torch
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw, marker_items
-from torchjit_fx.leaves import Raw, SymLeaf
+from torchjit_fx.leaves import Raw, RawKwargs, SymLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 
 __all__: list[str] = []
@@ -25,23 +25,16 @@ _MOST_NUMBERS = 64
 @call_rule(torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor)
 def _make(call: Call) -> Raw:
     of_tensor = call.function is torch.Tensor.new_tensor
-    place = int(of_tensor)
-    data = call.args[place] if len(call.args) > place else call.kwargs.get("data", call.kwargs.get("obj"))
+    data = call.args[of_tensor] if len(call.args) > of_tensor else call.kwargs.get("data", call.kwargs.get("obj"))
     varying = _varying(data)
     if not varying:
         return NotImplemented
     options = {name: value for name, value in call.kwargs.items() if name not in ("data", "obj")}
     shape = _shape(data)
-    plain = len(call.args) <= place + 1 and options.keys() <= {"dtype", "device"}
+    plain = len(call.args) <= of_tensor + 1 and options.keys() <= {"dtype", "device"}
     general = shape is not None and len(varying) <= _MOST_NUMBERS
     if not plain or not general or any(isinstance(n.value, torch.SymBool) for n in varying):
-
-        def fixed(leaf: Raw) -> Raw:
-            return call.domain.concrete(leaf, call.capture) if isinstance(leaf, SymLeaf) else leaf
-
-        return call.do(
-            call.function, map_raw(call.args, fixed), {name: map_raw(v, fixed) for name, v in call.kwargs.items()}
-        )
+        return _of_fixed_numbers(call)
     numbers = list(_numbers(data))
     if options.get("dtype") is None:
         options["dtype"] = call.args[0].record.dtype if of_tensor else _dtype(call.domain, numbers)
@@ -49,14 +42,26 @@ def _make(call: Call) -> Raw:
         options["device"] = call.args[0].record.device
     if not shape:
         return call.do(torch.full, ((), numbers[0]), options)
+    flat = _flat(call, numbers, options)
+    return flat if len(shape) == 1 else call.do(torch.reshape, (flat, tuple(shape)))
+
+
+def _of_fixed_numbers(call: Call) -> Raw:
+    def fixed(leaf: Raw) -> Raw:
+        return call.domain.concrete(leaf, call.capture) if isinstance(leaf, SymLeaf) else leaf
+
+    return call.do(call.function, *map_raw((call.args, call.kwargs), fixed))
+
+
+def _flat(call: Call, numbers: list[Raw], options: RawKwargs) -> Raw:
+    """A tensor of one dimension: `torch.full` of each number that varies, and the constants between them."""
     pieces: list[Raw] = []
     for varies, group in itertools.groupby(numbers, lambda n: isinstance(n, SymLeaf)):
         if varies:
             pieces += [call.do(torch.full, ((1,), n), options) for n in group]
         else:
             pieces.append(call.do(torch.tensor, (list(group),), options))
-    flat = call.do(torch.cat, (pieces,)) if len(pieces) > 1 else pieces[0]
-    return flat if len(shape) == 1 else call.do(torch.reshape, (flat, tuple(shape)))
+    return call.do(torch.cat, (pieces,)) if len(pieces) > 1 else pieces[0]
 
 
 def _items(data: Raw) -> Raw:

@@ -103,13 +103,8 @@ def with_device(call: Call) -> dict[str, Raw]:
 
 def _of_data(fn: Function, args: RawArgs) -> torch.device:
     found: list[Raw] = []
-
-    def note(leaf: Raw) -> Raw:
-        found.append(leaf)
-        return leaf
-
     if fn in _OF_DATA:
-        map_raw(args, note)
+        map_raw(args, found.append)
     if not found:
         return torch.device("cpu")
     if isinstance(args[0], TensorLeaf):

@@ -13,14 +13,9 @@ from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 
 __all__ = [
-    "LEGACY_CHECK",
-    "LEGACY_CONSTRUCTORS",
-    "TELLS_SIZES_FROM_DATA",
-    "VARIABLE",
-    "construct",
-    "is_of_legacy_class",
+    "LEGACY_CHECK", "LEGACY_CONSTRUCTORS", "TELLS_SIZES_FROM_DATA", "VARIABLE", "construct", "is_of_legacy_class",
     "make_variable",
-]
+]  # fmt: skip
 
 VARIABLE: Any = torch.autograd.Variable
 

@@ -29,11 +29,7 @@ _LIBRARY.define("seed(SymInt seed, str which) -> ()", tags=_tags)
 _LIBRARY.define("get_state(Device? device) -> Tensor", tags=_tags)
 _LIBRARY.define("set_state(Tensor state, Device? device) -> ()", tags=_tags)
 _OPERATORS: Any = torch.ops.torchjit_random
-_SEEDING = {
-    "all": torch.random.manual_seed,
-    "cuda": torch.cuda.manual_seed,
-    "every cuda": torch.cuda.manual_seed_all,
-}
+_SEEDING = {"all": torch.random.manual_seed, "cuda": torch.cuda.manual_seed, "every cuda": torch.cuda.manual_seed_all}
 
 
 RANDOM_STATE_CALLS: frozenset[Any] = frozenset(

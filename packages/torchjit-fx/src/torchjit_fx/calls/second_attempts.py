@@ -20,6 +20,7 @@ from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import Raw, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.records import TensorRecord
 
 __all__ = ["SECOND_ATTEMPTS"]
 
@@ -69,20 +70,23 @@ def _select(call: Call) -> Raw:
     recorder = call.domain.recorder
     if not (isinstance(base, TensorLeaf) and isinstance(index, TensorLeaf)) or recorder.scope is not None:
         return NotImplemented
-    b, i = base.record, index.record
     if call.capture.may_catch() and not call.domain.of(CaughtErrors).tested:  # an index out of range
         return NotImplemented
-    if i.sizes != () or i.dtype not in (torch.int64, torch.int32) or i.device != b.device or recorder.checkpointed:
-        return NotImplemented
-    if not b.sizes or not all(type(n) is int for n in (*b.sizes, *b.strides)) or b.strides != _contiguous(b.sizes):
+    if recorder.checkpointed or not _is_row_of(base.record, index.record):
         return NotImplemented
     mark = call.capture.mark()
-    rows = recorder.call(
-        operator.getitem, (base, recorder.call(torch.reshape, (index, (1,)), {}, call.capture)), {}, call.capture
-    )
-    row = recorder.call(torch.squeeze, (rows, 0), {}, call.capture)
+    rows = call.record(operator.getitem, (base, call.record(torch.reshape, (index, (1,)))))
+    row = call.record(torch.squeeze, (rows, 0))
     recorder.selections.add(base, row, mark)
     return row
+
+
+def _is_row_of(b: TensorRecord, i: TensorRecord) -> bool:
+    """Is it an integer, on the device of a contiguous tensor?"""
+    if i.sizes != () or i.dtype not in (torch.int64, torch.int32) or i.device != b.device:
+        return False
+    fixed = all(type(n) is int for n in (*b.sizes, *b.strides))
+    return bool(b.sizes) and fixed and b.strides == _contiguous(b.sizes)
 
 
 def _contiguous(sizes: Sequence[Any]) -> tuple[int, ...]:

@@ -50,9 +50,7 @@ def kernel_dtype(call: OperatorCall) -> torch.dtype | None:
     if size == 0 or (rule.empty_index and len(args) > 2 and _is_empty(args[2])):
         return None
     if rule.probe_backward and torch.is_grad_enabled():
-        x, y = args[:2]
-        if x.dtype is not y.dtype and (x.requires_grad or y.requires_grad):
-            _ask_backward(func, (x.dtype, x.requires_grad), (y.dtype, y.requires_grad))
+        _ask_backward(func, *args[:2])
     key = func, torch.get_default_dtype(), *map(_kind, args), *((name, _kind(value)) for name, value in kwargs.items())
     if key in _accepted:
         return _accepted[key]
@@ -114,10 +112,13 @@ def refuse_other_dtype(call: OperatorCall, result: Value) -> None:
         raise RuntimeError(f"{call.func} gives {kernel}, and its metadata says {first.dtype}")
 
 
-def _ask_backward(func: Overload, *kinds: tuple[torch.dtype, bool]) -> None:
+def _ask_backward(func: Overload, x: torch.Tensor, y: torch.Tensor) -> None:
     """Raise what eager's backward of a loss raises for tensors of these dtypes with and without gradients: eager is to run it all."""
+    if x.dtype is y.dtype or not (x.requires_grad or y.requires_grad):
+        return
     with torch.utils._python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
-        func(*(torch.ones(1, dtype=dtype, device="cpu", requires_grad=grad) for dtype, grad in kinds)).backward()
+        ones = [torch.ones(1, dtype=t.dtype, device="cpu", requires_grad=t.requires_grad) for t in (x, y)]
+        func(*ones).backward()
 
 
 def at_capture(value: Value) -> Value:

@@ -102,7 +102,7 @@ def _operands(func: Overload, rule: OperatorRule, writes: bool) -> tuple[int, ..
         writes: is it to be one with `out=`?
     """
     schema = func._schema
-    if func.namespace != "aten" or len(schema.returns) != 1 or str(schema.returns[0].type) != "Tensor":
+    if (func.namespace, [str(r.type) for r in schema.returns]) != ("aten", ["Tensor"]):
         return None
     taken = [a for a in schema.arguments if not (writes and a.name == "out")]
     returned = () if writes else schema.returns

@@ -15,6 +15,7 @@ import torch
 from torchjit_fx.eager_rules.dtype_probe import is_elementwise
 from torchjit_fx.eager_rules.known_sizes import holds, seen, unequal
 from torchjit_fx.eager_rules.rule import OperatorCall, Overlap, Overload, Sizes, Value
+from torchjit_torch.operators import written_arguments
 
 __all__ = ["overlaps_itself", "refuse_memory"]
 
@@ -64,8 +65,7 @@ def refuse_memory(call: OperatorCall) -> None:
 @functools.cache
 def _checks_memory(func: Overload, overlap: Overlap | None) -> tuple[frozenset[str], bool]:
     """The written arguments, if the kernel looks at their memory, and whether it refuses the same tensor as well."""
-    schema = func._schema
-    written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    written = frozenset(name for _, name in written_arguments(func))
     if func.namespace != "aten" or not written:
         return frozenset(), False
     if overlap is Overlap.REFUSED:
@@ -74,7 +74,7 @@ def _checks_memory(func: Overload, overlap: Overlap | None) -> tuple[frozenset[s
     if elementwise or overlap is Overlap.REFUSED_IN_PART:
         return written, False
     # Of others some look, and what the rest leave in their own operand is not defined: `torch.sum(x, 0, out=x)`.
-    out = frozenset(a.name for a in schema.arguments if a.kwarg_only and a.name in written)
+    out = frozenset(a.name for a in func._schema.arguments if a.kwarg_only and a.name in written)
     return out, True
 
 

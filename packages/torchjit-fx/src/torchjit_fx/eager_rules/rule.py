@@ -11,20 +11,9 @@ import torch
 from torch._ops import OpOverload
 
 __all__ = [
-    "Inside",
-    "NamedValues",
-    "OperatorCall",
-    "OperatorRule",
-    "Overlap",
-    "Overload",
-    "ShapeCheck",
-    "Size",
-    "Sizes",
-    "Strides",
-    "StridesRule",
-    "Value",
-    "Values",
-]
+    "Inside", "NamedValues", "OperatorCall", "OperatorRule", "Overlap", "Overload", "ShapeCheck", "Size", "Sizes",
+    "Strides", "StridesRule", "Value", "Values",
+]  # fmt: skip
 
 Value: TypeAlias = Any
 """What an operator is given or gives: a fake tensor, a size or number, a plain value, or containers of these."""

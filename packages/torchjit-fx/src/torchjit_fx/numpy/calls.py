@@ -14,7 +14,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, CallRule, CallRules, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Function, Raw, RawArgs, SymLeaf, TensorLeaf
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, holds_array, name_of
 from torchjit_fx.numpy.checks import (
     check_values,
@@ -43,29 +43,33 @@ def call_arrays(call: Call) -> Raw:
     Raises:
         GraphBreak: it cannot be captured.
     """
-    handler = array_rule.get(call.function) if _is_hashable(call.function) else None
+    fn, arrays = call.function, call.domain.of(Arrays)
+    is_hashable = getattr(type(fn), "__hash__", None) is not None
+    handler = array_rule.get(fn) if is_hashable else None
     if handler is not None:
         result = handler(call)
         if result is not NotImplemented:
             return result
-    fn, arrays = call.function, call.domain.of(Arrays)
     of_numpy = id(fn) in NUMPY_FUNCTIONS
-    if not of_numpy and fn not in OPERATORS and fn not in IN_PLACE and not _is_python(fn):
+    if not (of_numpy or fn in OPERATORS or fn in IN_PLACE or _is_python(fn)):
         raise call.broken(breaks.NUMPY, f"{name_of(fn)} of an array")
     folded = arrays.fold(fn, call.args, call.kwargs, call.capture)
     if folded is not NotImplemented:
         return folded
     if call.domain.recorder.modes.read(("autocast", "cpu")) or torch.get_default_device().type != "cpu":
         raise call.broken(breaks.NUMPY, f"{name_of(fn)} under autocast or a default device")
-    python = _PYTHON.get(fn) if _is_hashable(fn) else None
+    python = _PYTHON.get(fn) if is_hashable else None
     if python is not None:
         return python(call)
-    name = getattr(fn, "__name__", "") if of_numpy else OPERATORS.get(fn, "")
+    return _compute(getattr(fn, "__name__", "") if of_numpy else OPERATORS.get(fn, ""), call)
+
+
+def _compute(name: str, call: Call) -> Raw:
     if name in ("item", "tolist") and len(call.args) == 1 and not call.kwargs:
-        return call.do(getattr(torch.Tensor, name), (arrays.tensor(call.args[0], call.capture),))
-    if fn is operator.pow and _is_root(call):
-        return _graph_call(call.domain, "sqrt", _np.sqrt, call.args[:1], {}, call.capture)
-    return _graph_call(call.domain, name, fn, call.args, call.kwargs, call.capture)
+        return call.do(getattr(torch.Tensor, name), (call.domain.of(Arrays).tensor(call.args[0], call.capture),))
+    if call.function is operator.pow and _is_root(call):
+        return _graph_call("sqrt", attrs.evolve(call, function=_np.sqrt, args=call.args[:1], kwargs={}))
+    return _graph_call(name, call)
 
 
 def _is_root(call: Call) -> bool:
@@ -76,25 +80,17 @@ def _is_root(call: Call) -> bool:
     return bool(call.domain.of(Arrays).tensor(base, call.capture).record.dtype.is_floating_point)
 
 
-def _is_hashable(fn: Function) -> bool:
-    return getattr(type(fn), "__hash__", None) is not None
-
-
 def _is_python(fn: Function) -> bool:
     return getattr(fn, "__module__", None) in ("builtins", "_operator")
 
 
-def _graph_call(
-    domain: CallDomain, name: str, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext
-) -> Raw:
+def _graph_call(name: str, call: Call) -> Raw:
     """Record a call of a function that NumPy and torch's NumPy layer have under one name."""
-    if not (name in COMPUTES or name in VIEWS) or not KEYWORDS.issuperset(kwargs):
+    fn, domain, capture = call.function, call.domain, call.capture
+    if not (name in COMPUTES or name in VIEWS) or not KEYWORDS.issuperset(call.kwargs):
         raise refuse(fn, "of an array that depends on a tensor", capture)
-    varying = name == "transpose" or name == "reshape"
-    if varying and (len(args) > 2 or (len(args) == 2 and type(args[1]) in (int, SymLeaf))):
-        args = (args[0], tuple(args[1:]))  # the method's
-    args = tuple([numpy_or_torch_dtype(a) for a in args])
-    kwargs = {k: numpy_or_torch_dtype(v) for k, v in kwargs.items()}
+    args = _plain_arguments(name, call.args)
+    kwargs = {k: numpy_or_torch_dtype(v) for k, v in call.kwargs.items()}
     raw = tuple([tensors_of(domain, a, fn, capture) for a in args])
     named = {k: tensors_of(domain, v, fn, capture) for k, v in kwargs.items()}
     check_values(name, fn, args, kwargs, capture)
@@ -102,14 +98,24 @@ def _graph_call(
         view = domain.recorder.call(numpy_call, (name, *raw), named, capture)
         return domain.of(Arrays).made(_of_type(view, raw[0].record.dtype, None, fn, capture))
     dtype, ndim, scalar = expected(fn, name, args, kwargs, capture)
-    given = {leaf.record.dtype for leaf in _leaves(raw)}
-    if dtype.is_floating_point and not any(d.is_floating_point or d.is_complex for d in given):
+    if dtype.is_floating_point and not any(_is_inexact(leaf.record.dtype) for leaf in _leaves(raw)):
         # NumPy does so; torch has a default of its own.
         raw = tuple([_converted(domain, a, dtype, capture) for a in raw])
     result = _of_type(domain.recorder.call(numpy_call, (name, *raw), named, capture), dtype, ndim, fn, capture)
     if result.alias or any(result is leaf for leaf in _leaves(raw)):
         result = domain.recorder.call(torch.clone, (result,), {}, capture)
     return domain.of(Arrays).made(result, scalar)
+
+
+def _plain_arguments(name: str, args: RawArgs) -> RawArgs:
+    """The arguments, with types as torch has them, and the numbers that the method takes one by one as a tuple."""
+    apart = len(args) > 2 or (len(args) == 2 and type(args[1]) in (int, SymLeaf))
+    given = (args[0], tuple(args[1:])) if apart and name in ("transpose", "reshape") else args
+    return tuple([numpy_or_torch_dtype(a) for a in given])
+
+
+def _is_inexact(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _of_type(result: Raw, dtype: torch.dtype, ndim: int | None, fn: Function, capture: CaptureContext) -> TensorLeaf:
@@ -220,20 +226,12 @@ def of_tensor(call: Call) -> Raw:
 @array_rule(*(() if _np is None else (_np.array, _np.asarray)))
 def _make(call: Call) -> Raw:
     """`np.array`, `np.asarray` of a tensor."""
-    if not (call.args and isinstance(call.args[0], TensorLeaf)):
-        if (
-            call.function is _np.asarray
-            and len(call.args) == 1
-            and not call.kwargs
-            and type(call.args[0]) is ArrayLeaf
-            and not call.args[0].scalar
-        ):
-            return call.args[0]
-        return NotImplemented
-    array = of_tensor(call)
-    return (
-        _graph_call(call.domain, "copy", _np.copy, (array,), {}, call.capture) if call.function is _np.array else array
-    )
+    if call.args and isinstance(call.args[0], TensorLeaf):
+        array = of_tensor(call)
+        copies = call.function is _np.array
+        return _graph_call("copy", attrs.evolve(call, function=_np.copy, args=(array,), kwargs={})) if copies else array
+    array = call.args[0] if call.function is _np.asarray and len(call.args) == 1 and not call.kwargs else None
+    return array if type(array) is ArrayLeaf and not array.scalar else NotImplemented
 
 
 @array_rule(torch.from_numpy)
@@ -250,28 +248,21 @@ def _from_numpy(call: Call) -> Raw:
 @array_rule(torch.tensor, torch.as_tensor, torch.asarray)
 def _tensor(call: Call) -> Raw:
     """`torch.tensor`, `as_tensor`, `asarray` of an array."""
-    kwargs = call.kwargs
+    kwargs, copies = call.kwargs, call.function is torch.tensor
     array = call.args[0] if len(call.args) == 1 else None
     if type(array) is not ArrayLeaf or not {"dtype", "device", "requires_grad"}.issuperset(kwargs):
-        return _raise(call) if holds_array(call.args) or holds_array(tuple(kwargs.values())) else NotImplemented
-    if (
-        kwargs.get("requires_grad")
-        or torch.get_default_device().type != "cpu"
-        or ("requires_grad" in kwargs and call.function is not torch.tensor)
-    ):
+        return _raise(call) if holds_array((*call.args, *kwargs.values())) else NotImplemented
+    of_leaf = kwargs.get("requires_grad") or ("requires_grad" in kwargs and not copies)
+    if of_leaf or torch.get_default_device().type != "cpu":
         return _raise(call)
     kwargs = {k: v for k, v in kwargs.items() if k != "requires_grad" and v is not None}
-    if call.function is not torch.tensor and not array.scalar:
-        shared = _from_numpy(attrs.evolve(call, function=torch.from_numpy, args=(array,), kwargs={}))
-        return call.record(torch.Tensor.to, (shared,), kwargs) if kwargs else shared
-    copied = (
-        call.domain.of(Arrays).snapshot(array.real, call.capture)
-        if array.constant
-        else call.domain.of(Arrays).tensor(array, call.capture)
-    )
-    if not array.constant:
-        copied = call.record(torch.clone, (copied,))
-    return call.record(torch.Tensor.to, (copied,), kwargs) if kwargs else copied
+    if not copies and not array.scalar:
+        result = _from_numpy(attrs.evolve(call, function=torch.from_numpy, args=(array,), kwargs={}))
+    elif array.constant:
+        result = call.domain.of(Arrays).snapshot(array.real, call.capture)
+    else:
+        result = call.record(torch.clone, (call.domain.of(Arrays).tensor(array, call.capture),))
+    return call.record(torch.Tensor.to, (result,), kwargs) if kwargs else result
 
 
 def _raise(call: Call) -> Raw:

@@ -13,20 +13,9 @@ import torch
 from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs
 
 __all__ = [
-    "FOLDED",
-    "IN_PLACE",
-    "NUMPY_FUNCTIONS",
-    "NUMPY_METHODS",
-    "NUMPY_SCALARS",
-    "NUMPY_VALUES",
-    "PLAIN_ATOMS",
-    "WRITING",
-    "number_in_scalar",
-    "number_limits",
-    "numpy_module",
-    "plain_number",
-    "plain_numbers",
-]
+    "FOLDED", "IN_PLACE", "NUMPY_FUNCTIONS", "NUMPY_METHODS", "NUMPY_SCALARS", "NUMPY_VALUES", "PLAIN_ATOMS",
+    "WRITING", "number_in_scalar", "number_limits", "numpy_module", "plain_number", "plain_numbers",
+]  # fmt: skip
 
 numpy_module: Any = None
 with contextlib.suppress(ImportError):  # torch works without NumPy, and so do we

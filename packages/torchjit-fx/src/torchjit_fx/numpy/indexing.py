@@ -61,9 +61,9 @@ def _index(domain: CallDomain, index: Raw, mask_allowed: bool, capture: CaptureC
     for item in index if type(index) is tuple else (index,):
         if isinstance(item, _np.integer):
             item = int(item)
-        if type(item) is int or type(item) is SymLeaf:
+        if type(item) in (int, SymLeaf):
             numbers += 1
-        elif type(item) is list or type(item) is ArrayLeaf:
+        elif type(item) in (list, ArrayLeaf):
             arrays += 1
             found = index_arrays(domain, item, mask_allowed, capture)
             items.extend(found)

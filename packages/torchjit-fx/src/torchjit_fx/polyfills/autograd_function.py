@@ -70,18 +70,23 @@ def apply(cls: Value, *args: Value, **kwargs: Value) -> Value:
     if recording and torch.is_inference_mode_enabled():
         # With `enable_grad` inside of it such functions record, and operators do not.
         refuse("a history in inference mode")
-    if not recording:
+    if recording:
+        enter_forward(tensors)
+        single, items = _run_forward(cls, ctx, args, separate)
+        results = _differentiable(cls, ctx, items, args)
+    else:
         with torch.no_grad():
-            outputs = _run_forward(cls, ctx, args, separate)
-            if not isinstance(outputs, tuple):
-                return _as_fresh(outputs, tensors, ctx)
-            return tuple([_as_fresh(o, tensors, ctx) for o in outputs])
-    enter_forward(tensors)
-    outputs = _run_forward(cls, ctx, args, separate)
-    items = outputs if isinstance(outputs, tuple) else (outputs,)
+            single, items = _run_forward(cls, ctx, args, separate)
+            results = [_as_fresh(o, tensors, ctx) for o in items]
+    return results[0] if single else tuple(results)
+
+
+def _differentiable(cls: Value, ctx: Context, items: tuple[Value, ...], args: tuple[Value, ...]) -> list[Value]:
+    """End the forward and capture the backwards: the outputs, with a history."""
     made = [o for o in items if isinstance(o, torch.Tensor)]
     saved = [t for t in ctx.to_save if t is not None]
-    constant = [_is_in(o, ctx.non_differentiable) or not _may_have_gradient(o) for o in made]
+    may_have = [o.is_floating_point() or o.is_complex() for o in made]
+    constant = [_is_in(o, ctx.non_differentiable) or not may for o, may in zip(made, may_have)]
     leave_forward(made, saved, list(ctx.non_differentiable), list(ctx.dirty_tensors))
     backward = cls.vjp if cls.vjp is not _PLAIN_VJP else cls.backward
     for defined in _patterns(constant, ctx.materialize_grads):
@@ -97,19 +102,18 @@ def apply(cls: Value, *args: Value, **kwargs: Value) -> Value:
                 continue
         leave_backward(_gradients_of_tensors(found, args))
     once = getattr(backward, "__code__", None) is _ONCE_CODE
-    results = finish_function(cls.__name__, ctx.materialize_grads, once)
-    if not isinstance(outputs, tuple):
-        return results[0] if results else outputs
-    rest = iter(results)
-    return tuple([next(rest) if isinstance(o, torch.Tensor) else o for o in items])
+    rest = iter(finish_function(cls.__name__, ctx.materialize_grads, once))
+    return [next(rest) if isinstance(o, torch.Tensor) else o for o in items]
 
 
-def _run_forward(cls: Value, ctx: Context, args: tuple[Value, ...], separate: bool) -> Value:
-    if not separate:
-        return cls.forward(ctx, *args)
-    outputs = cls.forward(*args)
-    cls.setup_context(ctx, args, outputs)
-    return outputs
+def _run_forward(cls: Value, ctx: Context, args: tuple[Value, ...], separate: bool) -> tuple[bool, tuple[Value, ...]]:
+    """Whether it gives one value, and all that it gives."""
+    if separate:
+        outputs = cls.forward(*args)
+        cls.setup_context(ctx, args, outputs)
+    else:
+        outputs = cls.forward(ctx, *args)
+    return (False, outputs) if isinstance(outputs, tuple) else (True, (outputs,))
 
 
 def _with_defaults(forward: Value, args: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -132,10 +136,6 @@ def _as_fresh(output: Value, tensors: list[Value], ctx: Context) -> Value:
 
 def _is_in(tensor: Value, tensors: Value) -> bool:
     return any([tensor is other for other in tensors])
-
-
-def _may_have_gradient(tensor: Value) -> bool:
-    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def _patterns(constant: list[bool], materialize: bool) -> list[list[bool]]:

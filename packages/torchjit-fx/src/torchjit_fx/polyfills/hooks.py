@@ -15,17 +15,9 @@ from torch.utils.hooks import BackwardHook, RemovableHandle
 from torchjit_fx.intrinsics import Value, enter_hook, hook_leaf, leave_hook, refuse, remove_hook
 
 __all__ = [
-    "HookHandle",
-    "handle_init",
-    "handle_number",
-    "handle_remove",
-    "is_known_number",
-    "register_hook",
-    "register_post_accumulate_grad_hook",
-    "setup_input_hook",
-    "setup_output_hook",
-    "take_handle_number",
-]
+    "HookHandle", "handle_init", "handle_number", "handle_remove", "is_known_number", "register_hook",
+    "register_post_accumulate_grad_hook", "setup_input_hook", "setup_output_hook", "take_handle_number",
+]  # fmt: skip
 
 
 class HookHandle(RemovableHandle):

@@ -14,21 +14,10 @@ from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import Value, announce_block, convert_results, enter_range, refuse, switch_dispatch
 
 __all__ = [
-    "InferenceBlock",
-    "NoRange",
-    "WithoutDispatch",
-    "default_torch_function",
-    "device_constructors",
-    "device_enter",
-    "device_exit",
-    "distribution_init",
-    "is_nested_int",
-    "range_enter",
-    "range_exit",
-    "requires_grad_",
-    "sdpa_kernel",
+    "InferenceBlock", "NoRange", "WithoutDispatch", "default_torch_function", "device_constructors", "device_enter",
+    "device_exit", "distribution_init", "is_nested_int", "range_enter", "range_exit", "requires_grad_", "sdpa_kernel",
     "wrap_triton",
-]
+]  # fmt: skip
 
 _SCALAR = torch.Size()
 

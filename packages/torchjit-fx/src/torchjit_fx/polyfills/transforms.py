@@ -14,18 +14,9 @@ from torchjit_fx.intrinsics import Value, derive, enter_transform, keep_function
 from torchjit_fx.leaves import Function
 
 __all__ = [
-    "call_jacobian",
-    "captured_jacobian",
-    "grad_and_value_impl",
-    "grad_impl",
-    "hessian",
-    "jacfwd",
-    "jacrev",
-    "jvp",
-    "linearize",
-    "vjp",
-    "vmap_impl",
-]
+    "call_jacobian", "captured_jacobian", "grad_and_value_impl", "grad_impl", "hessian", "jacfwd", "jacrev", "jvp",
+    "linearize", "vjp", "vmap_impl",
+]  # fmt: skip
 
 
 def check_randomness(randomness: Value) -> None:

@@ -17,22 +17,19 @@ from torchjit_fx.symbols.floats import MATH_FUNCTIONS, Operand
 
 __all__ = ["ARITHMETIC", "calculate"]
 
-_BINARY: dict[Any, str] = {
-    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "truediv", operator.mod: "mod",
-    operator.floordiv: "floordiv", operator.pow: "pow", pow: "pow", min: "min", max: "max",
+_JOINED = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.mod: "%", operator.floordiv: "//",
 }  # fmt: skip
-_COMPARE = {getattr(operator, name): name for name in ("lt", "le", "gt", "ge", "eq", "ne")}
-_TEXTS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "floordiv": "//"}
-_UNARY = {operator.neg: "neg", operator.pos: "pos", abs: "abs", operator.abs: "abs"}
-_INPLACE = {getattr(operator, f"i{n}"): getattr(operator, n) for n in (*_TEXTS, "pow")}
+_COMPARED = {
+    operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=", operator.eq: "==", operator.ne: "!=",
+}  # fmt: skip
+_UNARY = {operator.neg: "neg", operator.pos: "pos", abs: "abs", operator.abs: "abs", float.is_integer: "is_integer"}
+_INPLACE = {
+    getattr(operator, f"i{n}"): getattr(operator, n) for n in ("add", "sub", "mul", "truediv", "mod", "floordiv", "pow")
+}
 _ROUNDING = {math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc", round: "round"}
 _MATH = {getattr(math, name): name for name in MATH_FUNCTIONS}
 _QUESTIONS = {getattr(math, name): name for name in ("isnan", "isinf", "isfinite")}
-
-ARITHMETIC: frozenset[Any] = frozenset(
-    {*_BINARY, *_COMPARE, *_UNARY, *_INPLACE, *_ROUNDING, *_MATH, *_QUESTIONS, float.is_integer}
-)
-"""The callables that `calculate` knows."""
 
 
 def calculate(fn: Function, nodes: list[Operand]) -> tuple[Any, Callable[..., Any]]:
@@ -46,33 +43,68 @@ def calculate(fn: Function, nodes: list[Operand]) -> tuple[Any, Callable[..., An
     """
     fn = _INPLACE.get(fn, fn)
     first = next(n for n in nodes if isinstance(n, FloatNode))
-    if fn in _COMPARE and len(nodes) == 2:
-        name = _COMPARE[fn]
-        sign = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}[name]
-        return first._decided(f"{{}} {sign} {{}}", fn, *nodes), fn
-    if fn in _BINARY and len(nodes) == 2:
-        name = _BINARY[fn]
-        if name == "pow":
-            return (nodes[0].pow(nodes[1]) if isinstance(nodes[0], FloatNode) else nodes[1].rpow(nodes[0])), fn
-        if name in ("min", "max"):
-            return _extreme(name, fn, nodes), fn
-        return derived(first.context, f"({{}} {_TEXTS[name]} {{}})", fn, *nodes), fn
-    if fn in _UNARY and len(nodes) == 1:
-        return getattr(first, _UNARY[fn])(), fn
-    if fn in _ROUNDING:
-        if len(nodes) == 1:
-            return getattr(first, _ROUNDING[fn])(), fn
-        if isinstance(nodes[0], FloatNode) and not isinstance(nodes[1], FloatNode):
-            return first.round(nodes[1].guard_int(None, 0)), fn  # by the places that it has now
+    rule = _RULES.get((fn, len(nodes)))
+    if rule is None:
+        raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, getattr(fn, "__name__", repr(fn)))
+    return rule(first, fn, nodes), fn
+
+
+def _compared(first: FloatNode, fn: Function, nodes: list[Operand]) -> Operand:
+    return first._decided(f"{{}} {_COMPARED[fn]} {{}}", fn, *nodes)
+
+
+def _joined(first: FloatNode, fn: Function, nodes: list[Operand]) -> Operand:
+    return derived(first.context, f"({{}} {_JOINED[fn]} {{}})", fn, *nodes)
+
+
+def _power(first: FloatNode, fn: Function, nodes: list[Operand]) -> Operand:
+    base, exponent = nodes
+    return base.pow(exponent) if isinstance(base, FloatNode) else exponent.rpow(base)
+
+
+def _rounded_to(first: FloatNode, fn: Function, nodes: list[Operand]) -> Operand:
+    number, places = nodes
+    if not isinstance(number, FloatNode) or isinstance(places, FloatNode):
         raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, "round")
-    if fn in _MATH:
-        template = f"math.{_MATH[fn]}({', '.join('{}' for _ in nodes)})"
-        return derived(first.context, template, fn, *nodes), fn
-    if fn in _QUESTIONS:
-        return first._decided(f"math.{_QUESTIONS[fn]}({{}})", fn, first), fn
-    if fn is float.is_integer:
-        return first.is_integer(), fn
-    raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, getattr(fn, "__name__", repr(fn)))
+    return number.round(places.guard_int(None, 0))  # by the places that it has now
+
+
+def _of_math(first: FloatNode, fn: Function, nodes: list[Operand]) -> Operand:
+    return derived(first.context, f"math.{_MATH[fn]}({', '.join('{}' for _ in nodes)})", fn, *nodes)
+
+
+def _answered(first: FloatNode, fn: Function, nodes: list[Operand]) -> Operand:
+    return first._decided(f"math.{_QUESTIONS[fn]}({{}})", fn, first)
+
+
+def _extreme(first: FloatNode, fn: Function, nodes: list[Operand]) -> Operand:
+    """Between two floats the larger or smaller; beside an int it may be the int, so which one is decided."""
+    left, right = nodes
+    if isinstance(left, FloatNode) and isinstance(right, FloatNode):
+        return derived(left.context, f"{fn.__name__}({{}}, {{}})", fn, left, right)
+    compare = operator.lt if fn is min else operator.gt
+    # As Python does it: the second one wins only where it is strictly better.
+    takes_right = first._decided(f"{{}} {_COMPARED[compare]} {{}}", compare, right, left).maybe_as_bool()
+    return right if takes_right else left
+
+
+def _method(name: str) -> Callable[[FloatNode, Function, list[Operand]], Operand]:
+    return lambda first, fn, nodes: getattr(first, name)()
+
+
+_RULES: dict[tuple[Any, int], Callable[[FloatNode, Function, list[Operand]], Operand]] = {
+    **{(fn, 2): _compared for fn in _COMPARED},
+    **{(fn, 2): _joined for fn in _JOINED},
+    **{(fn, 2): _power for fn in (operator.pow, pow)},
+    **{(fn, 2): _extreme for fn in (min, max)},
+    **{(fn, 1): _method(name) for fn, name in (_UNARY | _ROUNDING).items()},
+    (round, 2): _rounded_to,
+    **{(fn, count): _of_math for fn in _MATH for count in (1, 2)},
+    **{(fn, 1): _answered for fn in _QUESTIONS},
+}
+"""By the callable and the number of its arguments."""
+ARITHMETIC: frozenset[Any] = frozenset({*(fn for fn, _ in _RULES), *_INPLACE})
+"""The callables that `calculate` knows."""
 
 
 def calculated(self: FloatNode, fn: Function, values: Sequence[Any]) -> Operand:
@@ -108,16 +140,3 @@ def _is_arithmetic(fn: Function) -> bool:
 
 
 FloatNode.calculate = calculated  # type: ignore[attr-defined]  # it needs this module's tables
-
-
-def _extreme(name: str, fn: Function, nodes: list[Operand]) -> Operand:
-    """Between two floats the larger or smaller; beside an int it may be the int, so which one is decided."""
-    left, right = nodes
-    if isinstance(left, FloatNode) and isinstance(right, FloatNode):
-        return derived(left.context, f"{name}({{}}, {{}})", fn, left, right)
-    number = left if isinstance(left, FloatNode) else right
-    sign = "<" if name == "min" else ">"
-    compare = operator.lt if name == "min" else operator.gt
-    # As Python does it: the second one wins only where it is strictly better.
-    takes_right = number._decided(f"{{}} {sign} {{}}", compare, right, left).maybe_as_bool()
-    return right if takes_right else left

@@ -37,11 +37,7 @@ class FloatNode(Node):
     pytype = float
 
     def __init__(
-        self,
-        hint: float | None,
-        expression: FloatExpr,
-        context: NodeContext,
-        ratio: tuple[Expr, Expr] | None = None,
+        self, hint: float | None, expression: FloatExpr, context: NodeContext, ratio: tuple[Expr, Expr] | None = None
     ) -> None:
         if hint is not None and type(hint) is not float:
             raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, f"{expression} is a {type(hint).__name__}")
@@ -261,8 +257,4 @@ for _name in COMPARISONS:
 FUNCTIONS = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
 """Of `math`, which torch asks nodes for as `sym_sqrt` and so on."""
 for _name in FUNCTIONS:
-    setattr(
-        FloatNode,
-        f"sym_{_name}",
-        lambda self, name=_name: self._derive(f"math.{name}({{}})", getattr(math, name)),
-    )
+    setattr(FloatNode, f"sym_{_name}", lambda self, name=_name: self._derive(f"math.{name}({{}})", getattr(math, name)))

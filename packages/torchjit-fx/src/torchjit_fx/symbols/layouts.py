@@ -12,13 +12,9 @@ from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, ne
 from torchjit_fx.protocols import SymbolicSizes
 
 __all__ = [
-    "is_channels_last_contiguous_2d",
-    "is_channels_last_contiguous_3d",
-    "is_channels_last_strides_2d",
-    "is_channels_last_strides_3d",
-    "is_contiguous",
-    "is_non_overlapping_and_dense",
-]
+    "is_channels_last_contiguous_2d", "is_channels_last_contiguous_3d", "is_channels_last_strides_2d",
+    "is_channels_last_strides_3d", "is_contiguous", "is_non_overlapping_and_dense",
+]  # fmt: skip
 
 Exprs = Sequence[Expr]
 
