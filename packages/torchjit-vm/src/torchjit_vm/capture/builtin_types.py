@@ -28,6 +28,7 @@ from torchjit_vm.capture.values import (
     BoundMethod,
     Const,
     DictValue,
+    Key,
     Leaf,
     ListValue,
     Mirror,
@@ -95,7 +96,7 @@ def _like(domain: CaptureDomain, made: SetValue, args: _Args) -> SetValue:
     return made
 
 
-def _elements(domain: CaptureDomain, args: _Args) -> dict[Any, Value]:
+def _elements(domain: CaptureDomain, args: _Args) -> dict[Key, Value]:
     """The elements of a new set; C code takes those of another set whatever its `__iter__` says."""
     if args and isinstance(args[0], SetValue):
         return dict(elements.set_entries(domain, args[0]))

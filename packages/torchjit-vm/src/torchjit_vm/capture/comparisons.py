@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import (
@@ -19,7 +18,7 @@ from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.operators import RICH, as_tuple, leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, has_method, is_not_implemented, settled, special_call
-from torchjit_vm.capture.type_slots import SLOTS
+from torchjit_vm.capture.type_slots import SLOTS, Op
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -72,7 +71,7 @@ def _same_constant(domain: CaptureDomain, left: Const, right: Const) -> bool:
     return domain.use(left) is domain.use(right)
 
 
-def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
+def compare(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value:
     """`function(left, right)` for one of the six comparisons.
 
     Source: do_richcompare in CPython's Objects/object.c.
@@ -91,7 +90,7 @@ _BEFORE_LEAVES = (IdValue, RandomState)
 """Kinds that know more than a leaf handler does of comparisons with them."""
 
 
-def _compare_leaf(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
+def _compare_leaf(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value:
     """A comparison that the leaf handler is given as a whole."""
     leaf, other = (left, right) if type(left) is Leaf else (right, left)
     if type(other) in _BEFORE_LEAVES:
@@ -105,7 +104,7 @@ def _compare_leaf(domain: CaptureDomain, function: Any, left: Value, right: Valu
     return leaf_call(domain, function, [stripped(domain, left, *names), stripped(domain, right, *names)])
 
 
-def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
+def _compare_objects(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value:
     """The operands are asked in turn, that of a derived class first; who has no answer differs from all but itself."""
     tl, tr = type_of(domain, left), type_of(domain, right)
     swapped = _SWAPPED[function]
@@ -129,7 +128,7 @@ _SWAPPED = {
 _OF_OBJECT = frozenset(id(getattr(object, names[0])) for names in RICH.values())
 
 
-def _answer(domain: CaptureDomain, function: Any, self: Value, other: Value) -> Value | None:
+def _answer(domain: CaptureDomain, function: Op, self: Value, other: Value) -> Value | None:
     """What one operand says: by a method of the program, else by the slot of its kind; None for NotImplemented."""
     raw: Any = None
     if isinstance(self, (Obj, Known)):

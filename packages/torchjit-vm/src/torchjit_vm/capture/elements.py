@@ -14,6 +14,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import (
     NEW,
     Const,
+    Key,
     Known,
     ListValue,
     SetValue,
@@ -135,7 +136,7 @@ def is_atom(raw: object) -> bool:
     return type(raw) in (str, int, float, bool, bytes, type(None), tuple)
 
 
-def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
+def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Key, Value]:
     """Element keys to elements. A real set is guarded as a whole."""
     found = value.entries
     if found is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import attributes, iteration, members, slot_results
@@ -12,7 +11,7 @@ from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, settled, special_call
-from torchjit_vm.capture.type_slots import SLOTS
+from torchjit_vm.capture.type_slots import SLOTS, Text
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -55,7 +54,7 @@ def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Val
     raise domain.graph_break(UNKNOWN_OPERATION, f"formatting of {type_of(domain, value).__name__}")
 
 
-def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str]) -> Value:
+def to_text(domain: CaptureDomain, value: Value, function: Text) -> Value:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     later = made_later(domain, function, value)
     if later is not None:
@@ -91,7 +90,7 @@ def _escaped(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
-def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any], str]) -> Value:
+def _exception_text(domain: CaptureDomain, value: Obj, function: Text) -> Value:
     """`str` or `repr` of an exception whose class leaves it to C. Source: CPython's Objects/exceptions.c."""
     given = domain.vm.finish(attributes.load_attr(domain, value, "args"))
     args = iteration.items_of(domain, given)

@@ -52,7 +52,7 @@ def arguments_of(domain: CaptureDomain, value: Obj) -> tuple[_Args, _Kwargs]:
         args = iteration.items_of(domain, value.attrs["args"])
         keywords = value.attrs.get("kwargs")
         entries = keywords.entries.items() if isinstance(keywords, DictValue) else ()
-        return args, {k: e[1] for k, e in entries if e is not None}
+        return args, {k: e[1] for k, e in entries if e is not None and isinstance(k, str)}
     if value.path is None:
         raise domain.graph_break(UNKNOWN_CALL, value.cls.__name__)
     if type(value.path) is not Pinned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak
@@ -25,6 +25,7 @@ from torchjit_vm.capture.values import (
     HashKey,
     IdKey,
     IdValue,
+    Key,
     Known,
     Leaf,
     ListValue,
@@ -56,7 +57,7 @@ __all__ = [
 ]
 
 
-def key_of(domain: CaptureDomain, value: Value) -> Any:
+def key_of(domain: CaptureDomain, value: Value) -> object:
     """A hashable that compares as the object does, and equals no key of another object: that is guarded.
 
     Raises:
@@ -123,7 +124,7 @@ def _outside(value: Value) -> AccessPath | None:
     return None if path is None or type(path) is Pinned or getattr(value, "real", NEW) is NEW else path
 
 
-def settle_key(domain: CaptureDomain, key: Any, others: Collection[Any] | None = None) -> Any:
+def settle_key(domain: CaptureDomain, key: Key, others: Collection[Key] | None = None) -> Key:
     """`key`, which is about to be compared with the keys of a real container: from now on it is this very object.
 
     Args:
@@ -138,7 +139,7 @@ def settle_key(domain: CaptureDomain, key: Any, others: Collection[Any] | None =
             return key
         if key in others or not any(_may_be_number(domain, other) for other in others):
             return key
-    if type(key) in (tuple, frozenset):
+    if type(key) is tuple or type(key) is frozenset:
         return type(key)(settle_key(domain, part) for part in key)
     if type(key) is Ref and (path := _outside(key.value)) is not None:
         domain.guard_id(path, getattr(key.value, "real", NEW))
@@ -183,8 +184,8 @@ def number_among(key: object, keys: Collection[object]) -> bool:
     return type(key) is IdKey and _outside(key.target) is not None and id(getattr(key.target, "real", NEW)) in keys
 
 
-def _has_number(key: Any) -> bool:
-    return type(key) is IdKey or (type(key) in (tuple, frozenset) and any(map(_has_number, key)))
+def _has_number(key: Key) -> bool:
+    return type(key) is IdKey or ((type(key) is tuple or type(key) is frozenset) and any(map(_has_number, key)))
 
 
 def _may_be_number(domain: CaptureDomain, key: object) -> bool:
@@ -260,11 +261,11 @@ def as_hash(answer: int) -> int:
     return -2 if answer == -1 else int(answer)
 
 
-def _equal_keys(domain: CaptureDomain, key: Any, mine: Value, mine_first: bool) -> bool:
+def _equal_keys(domain: CaptureDomain, key: Key, mine: Value, mine_first: bool) -> bool:
     """Does a key of the same hash belong to an object that is equal to this one?"""
     if type(key) not in (HashKey, Ref) and (not is_atom(key) or type(key) is tuple):
         raise domain.graph_break(UNHASHABLE, type(key).__name__)
-    other = key.value if type(key) in (HashKey, Ref) else Const(key)
+    other = key.value if isinstance(key, (HashKey, Ref)) else Const(key)
     return domain.same_or_equal(mine, other) if mine_first else domain.same_or_equal(other, mine)
 
 

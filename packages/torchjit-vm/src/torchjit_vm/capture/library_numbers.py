@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from torchjit_core.forks import caught_warnings
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.special_methods import settled
+from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.values import NEW, Const, Leaf, ListValue, SliceValue, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def negated(domain: CaptureDomain, value: Const) -> Const | None:
     return _computed(domain, operator.neg, value) if varies(domain, value) else None
 
 
-def compare(domain: CaptureDomain, usual: _Operation, function: Any, left: Value, right: Value) -> Value | None:
+def compare(domain: CaptureDomain, usual: _Operation, function: Op, left: Value, right: Value) -> Value | None:
     """A comparison that is given such a number and another one; None as for `binary`. What it gives is guarded."""
     if not _is_of_library(domain, left, right):
         return None
@@ -186,7 +187,7 @@ def _compares_exactly(domain: CaptureDomain, left: Value, right: Value, numbers:
     )
 
 
-def _computed(domain: CaptureDomain, function: Any, *values: Value) -> Const | None:
+def _computed(domain: CaptureDomain, function: Op, *values: Value) -> Const | None:
     """A sum, a product ...: emitted code makes the library's number, and graphs take the Python number in it.
 
     Guards say that neither is out of range: then both are the same number. None if there is no such guard, or nothing varies.

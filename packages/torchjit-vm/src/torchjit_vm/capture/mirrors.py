@@ -30,11 +30,12 @@ from torchjit_vm.capture.reading import MADE_ATOMS, reads
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import is_not_implemented
 from torchjit_vm.capture.subscripts import is_index
-from torchjit_vm.capture.type_slots import TypeSlots, register
+from torchjit_vm.capture.type_slots import Op, Text, TypeSlots, register
 from torchjit_vm.capture.values import (
     AtomObject,
     BoundMethod,
     Const,
+    Key,
     Known,
     ListValue,
     Mirror,
@@ -112,7 +113,7 @@ def content(domain: CaptureDomain, value: Mirror) -> Any:
     return value.data
 
 
-def operation(domain: CaptureDomain, function: Callable[..., Any], *args: Value) -> Value:
+def operation(domain: CaptureDomain, function: Op, *args: Value) -> Value:
     """Call a function of C with mirrors among its arguments, which may change.
 
     Raises:
@@ -213,7 +214,7 @@ def _constants(domain: CaptureDomain, kwargs: dict[str, Value]) -> dict[str, Any
 # The slots.
 
 
-def _richcompare(domain: CaptureDomain, function: Any, self: Mirror, other: Value) -> Value | None:
+def _richcompare(domain: CaptureDomain, function: Op, self: Mirror, other: Value) -> Value | None:
     if not isinstance(other, (Const, AtomObject, Mirror)):
         return None  # C does not know it
     result = operation(domain, getattr(self.cls, RICH[function][0]), self, other)
@@ -225,7 +226,7 @@ def _is_sequence(cls: type) -> bool:
     return hasattr(cls, "__add__") and not hasattr(cls, "__radd__")
 
 
-def _binary(domain: CaptureDomain, function: Any, self: Mirror, other: Value, reflected: bool) -> Value | None:
+def _binary(domain: CaptureDomain, function: Op, self: Mirror, other: Value, reflected: bool) -> Value | None:
     names = DUNDERS[function]
     if all(walk(self.cls.__mro__, name) is MISSING for name in names):
         return None
@@ -236,7 +237,7 @@ def _binary(domain: CaptureDomain, function: Any, self: Mirror, other: Value, re
     raise domain.graph_break(UNKNOWN_OPERATION, f"{self.cls.__name__}.{names[reflected]} of what is no constant")
 
 
-def _inplace(domain: CaptureDomain, function: Any, self: Mirror, other: Value) -> Value | None:
+def _inplace(domain: CaptureDomain, function: Op, self: Mirror, other: Value) -> Value | None:
     known = walk(self.cls.__mro__, f"__{function.__name__}__") is not MISSING
     return operation(domain, function, self, other) if known else None
 
@@ -283,7 +284,7 @@ def _delitem(domain: CaptureDomain, self: Mirror, key: Value) -> None:
     operation(domain, operator.delitem, self, _key(domain, key))
 
 
-def _hash(domain: CaptureDomain, self: Mirror) -> Any:
+def _hash(domain: CaptureDomain, self: Mirror) -> Key:
     return unhashable(domain, self) if self.cls.__hash__ is None else object_key(domain, self)
 
 
@@ -291,7 +292,7 @@ def _getattr(domain: CaptureDomain, self: Mirror, name: str) -> Value:
     return operation(domain, lambda real: getattr(real, name), self)
 
 
-def _text(domain: CaptureDomain, self: Mirror, function: Callable[[Any], str]) -> str | None:
+def _text(domain: CaptureDomain, self: Mirror, function: Text) -> str | None:
     cls: Any = self.cls
     if cls.__repr__ is object.__repr__:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.reasons import GraphBreak
@@ -21,7 +20,7 @@ from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, is_not_implemented, settled, special_call
-from torchjit_vm.capture.type_slots import SLOTS, Repeat
+from torchjit_vm.capture.type_slots import SLOTS, Op, Repeat
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     AtomObject,
@@ -86,7 +85,7 @@ _METHODS: dict[Any, tuple[str, ...]] = {
 """Operators to the method of the first operand, and to that of the second."""
 
 
-def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
+def leaf_call(domain: CaptureDomain, function: Op, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
     """Hand a call to the leaf handler."""
     domain.used_leaves = True
     _rely_on_methods(domain, function, args)
@@ -138,7 +137,7 @@ def _forget_identities(domain: CaptureDomain, guarded: int, args: list[Value]) -
             del domain.pending[key]
 
 
-def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> Value:
+def unary(domain: CaptureDomain, function: Op, value: Value) -> Value:
     if type(value) is Const:
         later = library_numbers.negated(domain, value) if function is operator.neg else None
         return later or compute(domain, function, domain.use(value))
@@ -155,7 +154,7 @@ def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> 
     return found
 
 
-def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
+def binary(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value:
     """`function(left, right)` for an operator, perhaps the in-place form of one.
 
     Source: binary_op1, PyNumber_Add, PyNumber_Multiply and binary_iop1 in CPython's Objects/abstract.c.
@@ -185,13 +184,13 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
     return changed or _operate(domain, INPLACE[function][1], as_tuple(left), as_tuple(right), function)
 
 
-def _binary_constants(domain: CaptureDomain, function: Any, left: Const, right: Const) -> Value:
+def _binary_constants(domain: CaptureDomain, function: Op, left: Const, right: Const) -> Value:
     if function in _JOINS and (later := made_later(domain, operator.add, left, right)) is not None:
         return later
     return compute(domain, function, domain.use(left), domain.use(right))
 
 
-def _binary_leaf(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+def _binary_leaf(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value | None:
     """An operator that the leaf handler is given as a whole; None where a method of the other operand's class comes first."""
     leaf, other = (left, right) if type(left) is Leaf else (right, left)
     if isinstance(other, Obj) and _user_operator(domain, other, function):
@@ -209,7 +208,7 @@ def _changes_in_place(domain: CaptureDomain, value: Value) -> bool:
     return type(value) is Leaf and domain.leaves.type_of(value.payload) not in _NUMBERS
 
 
-def _compute_plain(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
+def _compute_plain(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value:
     """An operator of C on values with classes of their own, which only its errors tell of."""
     formats = function in (operator.mod, operator.imod) and isinstance(real_of(domain, left), (str, bytes))
     if formats and not is_constant(domain, right):
@@ -217,7 +216,7 @@ def _compute_plain(domain: CaptureDomain, function: Any, left: Value, right: Val
     return compute(domain, function, real_of(domain, left), real_of(domain, right))
 
 
-def _plain_operands(domain: CaptureDomain, function: Any, left: Value, right: Value) -> tuple[Value, Value]:
+def _plain_operands(domain: CaptureDomain, function: Op, left: Value, right: Value) -> tuple[Value, Value]:
     """The operands without their classes, where these have no say in the operator."""
     base = INPLACE[function][1] if function in INPLACE else function
     names = DUNDERS.get(base)
@@ -249,13 +248,13 @@ _NUMBERS = (int, float, bool, complex)
 _JOINS = (operator.add, operator.iadd)
 
 
-def _user_operator(domain: CaptureDomain, value: Obj, function: Any) -> bool:
+def _user_operator(domain: CaptureDomain, value: Obj, function: Op) -> bool:
     base = INPLACE[function][1] if function in INPLACE else function
     names = DUNDERS.get(base, ())
     return any(members.find_member(domain, value.cls, n).kind in (members.FUNCTION, members.PLAIN) for n in names)
 
 
-def _in_place(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+def _in_place(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value | None:
     """The in-place form, by a method of the program or the kind's slot; None if there is neither, or no answer."""
     name = INPLACE[function][0]
     if isinstance(left, Obj) and defines(domain, left, name):
@@ -272,7 +271,7 @@ def as_tuple(value: Value) -> Value:
     return value
 
 
-def _operate(domain: CaptureDomain, function: Any, left: Value, right: Value, asked: Any) -> Value:
+def _operate(domain: CaptureDomain, function: Op, left: Value, right: Value, asked: Op) -> Value:
     """The operands are asked in turn, then what is a sequence; `asked` is what the program wrote, perhaps the in-place form."""
     names = DUNDERS.get(function)
     if names is None:
@@ -310,9 +309,7 @@ _ASKED = (members.FUNCTION, members.PLAIN, members.STATIC)
 """Kinds of members that are methods of the program."""
 
 
-def _answer(
-    domain: CaptureDomain, function: Any, name: str, self: Value, other: Value, reflected: bool
-) -> Value | None:
+def _answer(domain: CaptureDomain, function: Op, name: str, self: Value, other: Value, reflected: bool) -> Value | None:
     """What one operand says: by a method of the program, else by the slot of its kind; None for NotImplemented."""
     if type(self) is not Const:
         member = members.find_member(domain, type_of(domain, self), name)
@@ -352,7 +349,7 @@ def _repeat(domain: CaptureDomain, left: Value, right: Value) -> Value | None:
     return None
 
 
-def _repeat_slot(domain: CaptureDomain, value: Value) -> Repeat | None:
+def _repeat_slot(domain: CaptureDomain, value: Value) -> Repeat[Value] | None:
     """How a value is repeated, if it is a sequence."""
     if type(value) is Const and not isinstance(value.value, (str, bytes)):
         return None
@@ -364,7 +361,7 @@ def _repeat_slot(domain: CaptureDomain, value: Value) -> Repeat | None:
 _SEQUENCE_FORMS = {operator.add: _concat, operator.mul: _repeat}
 
 
-def _compute_operator(domain: CaptureDomain, asked: Any, left: Value, right: Value) -> Value:
+def _compute_operator(domain: CaptureDomain, asked: Op, left: Value, right: Value) -> Value:
     """An operator of constants whose own methods had no answer."""
     try:
         return compute(domain, asked, *(to_raw(domain, stripped(domain, v)) for v in (left, right)))
@@ -375,7 +372,7 @@ def _compute_operator(domain: CaptureDomain, asked: Any, left: Value, right: Val
         raise
 
 
-def _operand_text(domain: CaptureDomain, function: Any, left: Value, right: Value) -> str:
+def _operand_text(domain: CaptureDomain, function: Op, left: Value, right: Value) -> str:
     """What CPython says about operands that do not go together, asked with empty stand-ins of the same types."""
     tl, tr = type_of(domain, left), type_of(domain, right)
     alike = [_alike(value, cls) for value, cls in ((left, tl), (right, tr))]

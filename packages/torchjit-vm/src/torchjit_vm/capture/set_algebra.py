@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import dicts, elements, iteration, keys, sets
-from torchjit_vm.capture.values import Const, DictValue, DictView, SetValue, Value
+from torchjit_vm.capture.type_slots import Op
+from torchjit_vm.capture.values import Const, DictValue, DictView, Key, SetValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -20,13 +21,13 @@ def is_set_view(value: Value) -> bool:
     return isinstance(value, DictView) and value.kind != "values"
 
 
-_METHODS: dict[Any, Any] = {
+_METHODS: dict[Op, Callable[..., set[Key]]] = {
     operator.or_: set.union,
     operator.and_: set.intersection,
     operator.sub: set.difference,
     operator.xor: set.symmetric_difference,
 }
-_IN_PLACE: dict[Any, Any] = {
+_IN_PLACE: dict[Op, Callable[..., None]] = {
     operator.or_: set.update,
     operator.and_: set.intersection_update,
     operator.sub: set.difference_update,
@@ -35,7 +36,7 @@ _IN_PLACE: dict[Any, Any] = {
 
 
 def set_binary(
-    domain: CaptureDomain, function: object, left: Value, right: Value, *, source: object = None, in_place: bool = False
+    domain: CaptureDomain, function: Op, left: Value, right: Value, *, source: object = None, in_place: bool = False
 ) -> Value | None:
     """An operator of two sets; with a view of a dict the other side may be any iterable, and the result is a set.
 
@@ -65,7 +66,7 @@ def set_binary(
     return made
 
 
-_Entries = dict[Any, Value]
+_Entries = dict[Key, Value]
 
 
 def _union(a: _Entries, b: _Entries) -> _Entries:
@@ -81,7 +82,7 @@ def _difference(a: _Entries, b: _Entries) -> _Entries:
     return {k: v for k, v in a.items() if k not in b}
 
 
-_ENTRIES: dict[Any, Callable[[_Entries, _Entries], _Entries]] = {
+_ENTRIES: dict[Op, Callable[[_Entries, _Entries], _Entries]] = {
     operator.or_: _union,
     operator.and_: _intersection,
     operator.sub: _difference,
@@ -89,12 +90,12 @@ _ENTRIES: dict[Any, Callable[[_Entries, _Entries], _Entries]] = {
 }
 
 
-def _laid_out(function: Any, left: Any, right: Any, by_method: bool, in_place: bool) -> set[Any]:
+def _laid_out(function: Op, left: Any, right: Any, by_method: bool, in_place: bool) -> set[Key]:
     """The keys as C combines them, which decides the order of iteration."""
     if in_place:
         _IN_PLACE[function](left, right)
-        return cast("set[Any]", left)
-    found = _METHODS[function](left, right) if by_method else function(left, right)
+        return cast("set[Key]", left)
+    found: Any = _METHODS[function](left, right) if by_method else function(left, right)
     return found if type(found) is set else set(found)
 
 
@@ -107,7 +108,7 @@ def set_source(domain: CaptureDomain, value: Value, content: SetValue) -> object
     return dict.fromkeys(ordered) if isinstance(value, DictValue) and value.cls is dict else list(ordered)
 
 
-def laid_out_union(domain: CaptureDomain, target: SetValue, other: Value) -> set[Any] | None:
+def laid_out_union(domain: CaptureDomain, target: SetValue, other: Value) -> set[Key] | None:
     """How `target.update(other)` leaves the set, where C makes room for all of the elements first: for sets and dicts."""
     source: Any = None
     if isinstance(other, SetValue):
@@ -137,7 +138,7 @@ def _real(domain: CaptureDomain, value: Value) -> object:
         return value.value
     if isinstance(value, SetValue):
         return sets.layout_of(domain, value)
-    ordered = list(_elements(domain, value))
+    ordered: list[Any] = list(_elements(domain, value))
     if not sets.is_ordered(ordered):
         return None
     if not isinstance(value, DictView):
@@ -145,12 +146,12 @@ def _real(domain: CaptureDomain, value: Value) -> object:
     return dict.fromkeys(ordered).keys() if value.kind == "keys" else dict(ordered).items()
 
 
-def _elements(domain: CaptureDomain, value: Value) -> dict[Any, Value]:
+def _elements(domain: CaptureDomain, value: Value) -> dict[Key, Value]:
     found = set_keys(domain, value)
     return {keys.key_of(domain, v): v for v in iteration.items_of(domain, value)} if found is None else found
 
 
-def set_keys(domain: CaptureDomain, value: Value) -> dict[Any, Value] | None:
+def set_keys(domain: CaptureDomain, value: Value) -> dict[Key, Value] | None:
     """Element keys to elements of a set or a view that is like one; None for anything else."""
     if isinstance(value, SetValue):
         return elements.set_entries(domain, value)

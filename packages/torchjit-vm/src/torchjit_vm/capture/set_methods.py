@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from torchjit_vm.capture import collecting, elements, keys, packing, sets, subscripts
 from torchjit_vm.capture.builtin_table import method, method_of
 from torchjit_vm.capture.set_algebra import set_binary, set_source
+from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.values import NEW, Const, SetValue, Value
 from torchjit_vm.decode import SUBSETS_STOP_EARLY
 
@@ -79,7 +80,7 @@ def _common(domain: CaptureDomain, mine: Value, other: Value) -> SetValue:
     return sets.new_set(domain, taken)
 
 
-def _combination(name: str, function: object) -> None:
+def _combination(name: str, function: Op) -> None:
     @method(name, set, frozenset)
     def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         result: Value = args[0]
@@ -134,7 +135,7 @@ def _pop(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> 
     return items[0]
 
 
-def _in_place(name: str, function: object) -> None:
+def _in_place(name: str, function: Op) -> None:
     @method(name, set)
     def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         target = cast(SetValue, args[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.keys import is_number, key_of, note_stored, settle_key
@@ -11,6 +11,7 @@ from torchjit_vm.capture.values import (
     NEW,
     HashKey,
     IdKey,
+    Key,
     Ref,
     SetValue,
     Value,
@@ -59,7 +60,7 @@ def is_ordered(keys: Iterable[object]) -> bool:
     return not any(type(key) in (Ref, HashKey, IdKey, WeakKey) for key in keys)
 
 
-def layout_of(domain: CaptureDomain, value: SetValue) -> set[Any] | None:
+def layout_of(domain: CaptureDomain, value: SetValue) -> set[Key] | None:
     """A set of the keys that iterates as the set does, if there is one (`is_ordered`)."""
     if value.layout is None:
         entries = set_entries(domain, value)
@@ -69,7 +70,7 @@ def layout_of(domain: CaptureDomain, value: SetValue) -> set[Any] | None:
     return value.layout
 
 
-def set_change(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
+def set_change(domain: CaptureDomain, value: SetValue) -> dict[Key, Value]:
     """The elements of a set that is about to change. What changes them keeps `layout` up to it, or drops it."""
     found = set_entries(domain, value)
     domain.touch(value)
@@ -79,7 +80,7 @@ def set_change(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
 
 def new_set(domain: CaptureDomain, values: Iterable[Value], cls: type = set) -> SetValue:
     """A set of these elements: of equal ones the first."""
-    made: dict[Any, Value] = {}
+    made: dict[Key, Value] = {}
     for value in values:
         key = key_of(domain, value)
         made.setdefault(key, value)

@@ -6,13 +6,13 @@ Source: slotdefs in CPython's Objects/typeobject.c.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from torchjit_vm.capture.builtin_table import Builtin, method
 from torchjit_vm.capture.comparisons import search
 from torchjit_vm.capture.lengths import size
 from torchjit_vm.capture.operators import DUNDERS, INPLACE, RICH, as_tuple
-from torchjit_vm.capture.type_slots import SLOTS
+from torchjit_vm.capture.type_slots import SLOTS, Op
 from torchjit_vm.capture.values import Const, Value
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _call(name: str, *, stores: bool = False) -> Builtin:
     return run
 
 
-def _operator(name: str, function: Any, *reflected: bool) -> Builtin:
+def _operator(name: str, function: Op, *reflected: bool) -> Builtin:
     """The method of an operator: the slot takes the operator, too."""
 
     def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

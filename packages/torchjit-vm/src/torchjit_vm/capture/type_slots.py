@@ -9,30 +9,33 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, final
 
 import attrs
 
-from torchjit_vm.capture.values import Value
+from torchjit_vm.capture.values import Key, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
     from torchjit_vm.capture.values import Obj
 
-__all__ = ["SLOTS", "TypeSlots", "register"]
+__all__ = ["SLOTS", "Op", "Text", "TypeSlots", "register"]
 
-RichCompare: TypeAlias = "Callable[[CaptureDomain, Callable[..., Any], Any, Value], Value | None]"
-Binary: TypeAlias = "Callable[[CaptureDomain, Callable[..., Any], Any, Value, bool], Value | None]"
-Inplace: TypeAlias = "Callable[[CaptureDomain, Callable[..., Any], Any, Value], Value | None]"
-Concat: TypeAlias = "Callable[[CaptureDomain, Any, Value], Value | None]"
-Repeat: TypeAlias = "Callable[[CaptureDomain, Any, int], Value]"
+K = TypeVar("K", bound=Value, contravariant=True)
+Op: TypeAlias = "Callable[..., object]"
+"""A function of `operator`."""
+Text: TypeAlias = "Callable[[object], str]"
+"""`repr`, `str` or `ascii`."""
+Compare: TypeAlias = "Callable[[CaptureDomain, Op, K, Value], Value | None]"
+Binary: TypeAlias = "Callable[[CaptureDomain, Op, K, Value, bool], Value | None]"
+Repeat: TypeAlias = "Callable[[CaptureDomain, K, int], Value]"
 Part: TypeAlias = "Callable[[Value], Value]"
 
 
 @final
 @attrs.frozen
-class TypeSlots:
+class TypeSlots(Generic[K]):
     """The behaviour of one kind; a slot that is None is that of the kind's base class.
 
     Attributes:
@@ -63,40 +66,40 @@ class TypeSlots:
         write_back: writes the statements that bring a real object to what the region left.
     """
 
-    richcompare: RichCompare | None = None
-    binary: Binary | None = None
-    inplace: Inplace | None = None
-    concat: Concat | None = None
-    repeat: Repeat | None = None
-    bool: Callable[[CaptureDomain, Any], builtins.bool] | None = None
-    length: Callable[[CaptureDomain, Any], int | None] | None = None
-    iter: Callable[[CaptureDomain, Any], Value | None] | None = None
-    contains: Callable[[CaptureDomain, Any, Value], Value | None] | None = None
-    getitem: Callable[[CaptureDomain, Any, Value], Value | None] | None = None
-    setitem: Callable[[CaptureDomain, Any, Value, Value], None] | None = None
-    delitem: Callable[[CaptureDomain, Any, Value], None] | None = None
-    getattr: Callable[[CaptureDomain, Any, str], Value | None] | None = None
-    hash: Callable[[CaptureDomain, Any], Any] | None = None
-    text: Callable[[CaptureDomain, Any, Callable[[Any], str]], str | None] | None = None
-    copy: Callable[[CaptureDomain, Any, Part, Callable[[Value], None]], Obj] | None = None
-    type_of: Callable[[CaptureDomain, Any], type] | None = None
-    raw: Callable[[CaptureDomain, Any], Any] | None = None
-    is_constant: Callable[[CaptureDomain, Any], builtins.bool] | None = None
-    constant: Callable[[CaptureDomain, Any], Any] | None = None
-    has_leaf: Callable[[Any], builtins.bool] | None = None
-    rebuild: Callable[[Rebuilder, Any], str] | None = None
-    write_back: Callable[[Rebuilder, Any], None] | None = None
+    richcompare: Compare[K] | None = None
+    binary: Binary[K] | None = None
+    inplace: Compare[K] | None = None
+    concat: Callable[[CaptureDomain, K, Value], Value | None] | None = None
+    repeat: Repeat[K] | None = None
+    bool: Callable[[CaptureDomain, K], builtins.bool] | None = None
+    length: Callable[[CaptureDomain, K], int | None] | None = None
+    iter: Callable[[CaptureDomain, K], Value | None] | None = None
+    contains: Callable[[CaptureDomain, K, Value], Value | None] | None = None
+    getitem: Callable[[CaptureDomain, K, Value], Value | None] | None = None
+    setitem: Callable[[CaptureDomain, K, Value, Value], None] | None = None
+    delitem: Callable[[CaptureDomain, K, Value], None] | None = None
+    getattr: Callable[[CaptureDomain, K, str], Value | None] | None = None
+    hash: Callable[[CaptureDomain, K], Key] | None = None
+    text: Callable[[CaptureDomain, K, Text], str | None] | None = None
+    copy: Callable[[CaptureDomain, K, Part, Callable[[Value], None]], Obj] | None = None
+    type_of: Callable[[CaptureDomain, K], type] | None = None
+    raw: Callable[[CaptureDomain, K], Any] | None = None
+    is_constant: Callable[[CaptureDomain, K], builtins.bool] | None = None
+    constant: Callable[[CaptureDomain, K], Any] | None = None
+    has_leaf: Callable[[K], builtins.bool] | None = None
+    rebuild: Callable[[Rebuilder, K], str] | None = None
+    write_back: Callable[[Rebuilder, K], None] | None = None
 
 
-_OWN: dict[type[Value], TypeSlots] = {}
+_OWN: dict[type[Value], TypeSlots[Any]] = {}
 """What was registered, without what is inherited."""
 
 
 @final
-class _Table(dict[type[Value], TypeSlots]):
+class _Table(dict[type[Value], TypeSlots[Any]]):
     """Slots by kind, what is inherited included. A kind without a registration has those of its base classes."""
 
-    def __missing__(self, kind: type[Value]) -> TypeSlots:
+    def __missing__(self, kind: type[Value]) -> TypeSlots[Any]:
         given: dict[str, Any] = {}
         for base in kind.__mro__:
             own = _OWN.get(base, _NOTHING)
@@ -109,11 +112,11 @@ class _Table(dict[type[Value], TypeSlots]):
         return found
 
 
-_NOTHING, _FIELDS = TypeSlots(), attrs.fields(TypeSlots)
-SLOTS: dict[type[Value], TypeSlots] = _Table()
+_NOTHING, _FIELDS = TypeSlots[Any](), attrs.fields(TypeSlots)
+SLOTS: dict[type[Value], TypeSlots[Any]] = _Table()
 
 
-def register(kind: type[Value], slots: TypeSlots) -> None:
+def register(kind: type[K], slots: TypeSlots[K]) -> None:
     """Say what a kind does; what is left out is inherited from the kind's base classes."""
     _OWN[kind] = slots
     SLOTS.clear()

@@ -7,9 +7,9 @@ object, so a store is seen by every later read; what changed on real objects is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 if TYPE_CHECKING:
     from torchjit_core.paths import AccessPath
@@ -30,6 +30,7 @@ __all__ = [
     "IdKey",
     "IdValue",
     "InstanceDict",
+    "Key",
     "Known",
     "Leaf",
     "ListValue",
@@ -45,6 +46,9 @@ __all__ = [
     "Value",
     "WeakKey",
 ]
+
+Key: TypeAlias = Hashable
+"""What dicts and sets find a value by (`keys.key_of`)."""
 
 
 class Value:
@@ -219,12 +223,12 @@ class DictValue(Obj):
 
     def __init__(self, cls: type = dict, real: Any = NEW, path: AccessPath | None = None) -> None:
         Obj.__init__(self, cls, real, path)
-        self.entries: dict[Any, tuple[Value, Value] | None] = {}
+        self.entries: dict[Key, tuple[Value, Value] | None] = {}
         self.loaded = real is NEW
-        self.changed: dict[Any, Value | None] | None = None
+        self.changed: dict[Key, Value | None] | None = None
         self.factory: Value | None = None
         self.behind: DictValue | None = None
-        self.removed: set[Any] = set()
+        self.removed: set[Key] = set()
 
 
 @final
@@ -238,12 +242,12 @@ class SetValue(Obj):
     __slots__ = ("changed", "entries", "layout")
 
     def __init__(
-        self, entries: dict[Any, Value] | None, cls: type = set, real: Any = NEW, path: AccessPath | None = None
+        self, entries: dict[Key, Value] | None, cls: type = set, real: Any = NEW, path: AccessPath | None = None
     ) -> None:
         Obj.__init__(self, cls, real, path)
         self.entries = entries
         self.changed = False
-        self.layout: set[Any] | None = None
+        self.layout: set[Key] | None = None
 
 
 @final
@@ -379,7 +383,7 @@ class WeakKey:
 
     __slots__ = ("key", "reference")
 
-    def __init__(self, key: Any, reference: Obj) -> None:
+    def __init__(self, key: Key, reference: Obj) -> None:
         self.key, self.reference = key, reference
 
     def __eq__(self, other: object) -> bool:

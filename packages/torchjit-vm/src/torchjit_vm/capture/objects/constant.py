@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import runtime
@@ -20,7 +20,7 @@ from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.sets import sought_key
 from torchjit_vm.capture.special_methods import compute, is_not_implemented, settled
 from torchjit_vm.capture.subscripts import getitem
-from torchjit_vm.capture.type_slots import TypeSlots, register
+from torchjit_vm.capture.type_slots import Op, TypeSlots, register
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, AtomObject, Const, Known, Leaf, Mirror, SliceValue, TupleValue, Value
 from torchjit_vm.type_labels import type_label
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 __all__ = ["compare_real"]
 
 
-def compare_real(domain: CaptureDomain, function: Any, self: Const | Known, other: Value) -> Value | None:
+def compare_real(domain: CaptureDomain, function: Op, self: Const | Known, other: Value) -> Value | None:
     if type(other) in (Const, Known):
         return compute(domain, function, to_raw(domain, self), to_raw(domain, other))
     return _compare_plain(domain, function, self, base_of(other)) if type(other) is AtomObject else None
 
 
-def _compare_atom(domain: CaptureDomain, function: Any, self: AtomObject, other: Value) -> Value | None:
+def _compare_atom(domain: CaptureDomain, function: Op, self: AtomObject, other: Value) -> Value | None:
     plain = base_of(other) if type(other) is AtomObject else other
     return _compare_plain(domain, function, base_of(self), plain)
 
 
-def _compare_plain(domain: CaptureDomain, function: Any, self: Const | Known, other: Value) -> Value | None:
+def _compare_plain(domain: CaptureDomain, function: Op, self: Const | Known, other: Value) -> Value | None:
     """By the method of the plain type, which knows nothing of the classes derived from it."""
     if type(other) not in (Const, Known):
         return None

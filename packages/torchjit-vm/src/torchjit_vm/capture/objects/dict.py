@@ -24,9 +24,9 @@ from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.special_methods import has_method, special_call
 from torchjit_vm.capture.subscripts import key_error
 from torchjit_vm.capture.texts import guarded, joined_texts, shown_text, str_text
-from torchjit_vm.capture.type_slots import Part, TypeSlots, register
+from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, Known, Obj, Ref, Value
+from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, Key, Known, Obj, Ref, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["dict_item", "equal_dicts", "storage_class"]
 
 
-def _richcompare(domain: CaptureDomain, function: Any, self: DictValue | InstanceDict, other: Value) -> Value | None:
+def _richcompare(domain: CaptureDomain, function: Op, self: DictValue | InstanceDict, other: Value) -> Value | None:
     if function not in (operator.eq, operator.ne) or not isinstance(other, (DictValue, InstanceDict)):
         return None
     return domain.constant(equal_dicts(domain, self, other) is (function is operator.eq))
@@ -61,7 +61,7 @@ _MERGING = (OrderedDict, defaultdict)
 """Classes whose union with a dict is of the class, whichever stands on the left."""
 
 
-def _binary(domain: CaptureDomain, function: Any, self: DictValue, other: Value, reflected: bool) -> Value | None:
+def _binary(domain: CaptureDomain, function: Op, self: DictValue, other: Value, reflected: bool) -> Value | None:
     if function is not operator.or_ or not isinstance(other, DictValue):
         return None
     left, right = (other, self) if reflected else (self, other)
@@ -75,14 +75,14 @@ def _binary(domain: CaptureDomain, function: Any, self: DictValue, other: Value,
     return made
 
 
-def _inplace(domain: CaptureDomain, function: Any, self: DictValue, other: Value) -> Value | None:
+def _inplace(domain: CaptureDomain, function: Op, self: DictValue, other: Value) -> Value | None:
     if function is not operator.ior or self.cls is types.MappingProxyType:
         return None
     domain.vm.call(Known(dict.update), [self, other])
     return self
 
 
-def _view_binary(domain: CaptureDomain, function: Any, self: DictView, other: Value, reflected: bool) -> Value | None:
+def _view_binary(domain: CaptureDomain, function: Op, self: DictView, other: Value, reflected: bool) -> Value | None:
     return combine_sets(domain, function, self, other, reflected) if is_set_view(self) else None
 
 
@@ -164,7 +164,7 @@ _TEXTS: dict[Any, tuple[str | None, Callable[[CaptureDomain, Any], str]]] = {
 """What a dict shows for itself, and its text. Source: the `*_repr` functions of CPython's Objects and Modules."""
 
 
-def _text(domain: CaptureDomain, self: DictValue, function: Any) -> str | None:
+def _text(domain: CaptureDomain, self: DictValue, function: Text) -> str | None:
     if function is str and self.cls is types.MappingProxyType:
         return _dict_text(domain, self) if self.behind is None else str_text(domain, self.behind)
     found = _TEXTS.get(members.find_member(domain, self.cls, "__repr__").raw)
@@ -307,11 +307,11 @@ def _view_contains(domain: CaptureDomain, self: DictView, item: Value) -> Value 
     return contains(domain, self.target, item) if self.kind == "keys" else None
 
 
-def _view_hash(domain: CaptureDomain, self: DictView) -> Any:
+def _view_hash(domain: CaptureDomain, self: DictView) -> Key:
     return Ref(self) if self.kind == "values" else keys.unhashable(domain, self)
 
 
-def _view_text(domain: CaptureDomain, self: DictView, function: Any) -> str:
+def _view_text(domain: CaptureDomain, self: DictView, function: Text) -> str:
     label = type_of(domain, self).__name__
     return guarded(domain, self, "...", lambda: f"{label}([{joined_texts(domain, dicts.view_items(domain, self))}])")
 

@@ -10,9 +10,9 @@ from torchjit_vm.capture import keys
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.comparisons import compare, is_
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
-from torchjit_vm.capture.type_slots import TypeSlots, register
+from torchjit_vm.capture.type_slots import Op, TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, IdKey, IdValue, Known, Leaf, RandomState, Value
+from torchjit_vm.capture.values import Const, IdKey, IdValue, Key, Known, Leaf, RandomState, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def _compare_id(domain: CaptureDomain, function: Any, self: IdValue, other: Value) -> Value | None:
+def _compare_id(domain: CaptureDomain, function: Op, self: IdValue, other: Value) -> Value | None:
     equality = function in (operator.eq, operator.ne)
     other = stripped(domain, other)
     if equality and type(other) in (Const, Leaf) and type_of(domain, other) is int:
@@ -39,7 +39,7 @@ def _compare_id(domain: CaptureDomain, function: Any, self: IdValue, other: Valu
     raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the number of an id() or hash()")
 
 
-def _compare_number(domain: CaptureDomain, function: Any, self: IdValue, other: Value) -> Value | None:
+def _compare_number(domain: CaptureDomain, function: Op, self: IdValue, other: Value) -> Value | None:
     """`id(object) == number`, which an earlier `id` may have given: for what is outside, it is compared. None for the rest."""
     if self.function not in (id, hash):
         return None
@@ -50,11 +50,11 @@ def _compare_number(domain: CaptureDomain, function: Any, self: IdValue, other: 
     return compare(domain, function, Const(self.function(real)), other)
 
 
-def _compare_state(domain: CaptureDomain, function: Any, self: RandomState, other: Value) -> Value | None:
+def _compare_state(domain: CaptureDomain, function: Op, self: RandomState, other: Value) -> Value | None:
     raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the state of a random generator")
 
 
-def _hash_id(domain: CaptureDomain, self: IdValue) -> Any:
+def _hash_id(domain: CaptureDomain, self: IdValue) -> Key:
     if self.function is hash:
         raise domain.graph_break(UNHASHABLE, "the number that hash() gives")
     domain.has_numbers = True
@@ -62,7 +62,7 @@ def _hash_id(domain: CaptureDomain, self: IdValue) -> Any:
     return IdKey(self.target)
 
 
-def _hash_state(domain: CaptureDomain, self: RandomState) -> Any:
+def _hash_state(domain: CaptureDomain, self: RandomState) -> Key:
     raise domain.graph_break(UNHASHABLE, "the state of a random generator")
 
 

@@ -26,7 +26,7 @@ from torchjit_vm.capture.raw import no_raw_form
 from torchjit_vm.capture.reasons import REBUILD, UNKNOWN_CALL
 from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.stand_in_classes import WRAPPED
-from torchjit_vm.capture.type_slots import Part, TypeSlots, register
+from torchjit_vm.capture.type_slots import Op, Part, TypeSlots, register
 from torchjit_vm.capture.values import DELETED, NEW, Const, InstanceDict, Known, Obj, TupleValue, Value
 from torchjit_vm.capture.weak_references import is_held, is_new, is_reference, referent
 
@@ -38,7 +38,7 @@ __all__ = ["real_object"]
 _EQUALITY = {"__eq__": operator.eq, "__ne__": operator.ne}
 
 
-def _compare_namespaces(function: Any) -> Any:
+def _compare_namespaces(function: Op) -> Any:
     def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self, other = args
         if not (isinstance(self, Obj) and isinstance(other, Obj) and issubclass(other.cls, types.SimpleNamespace)):
@@ -50,7 +50,7 @@ def _compare_namespaces(function: Any) -> Any:
     return run
 
 
-def _compare_references(function: Any) -> Any:
+def _compare_references(function: Op) -> Any:
     def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self, other = args
         if not (isinstance(self, Obj) and isinstance(other, Obj) and is_reference(self) and is_reference(other)):

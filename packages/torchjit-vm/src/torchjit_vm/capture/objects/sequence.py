@@ -26,9 +26,9 @@ from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.special_methods import has_method
 from torchjit_vm.capture.subscripts import is_index
 from torchjit_vm.capture.texts import guarded, joined_texts
-from torchjit_vm.capture.type_slots import Part, TypeSlots, register
+from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, Const, Known, ListValue, Obj, SliceValue, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Const, Key, Known, ListValue, Obj, SliceValue, TupleValue, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["delete_from_list", "list_store", "sequence_item"]
 
 
-def _richcompare(domain: CaptureDomain, function: Any, self: ListValue | TupleValue, other: Value) -> Value | None:
+def _richcompare(domain: CaptureDomain, function: Op, self: ListValue | TupleValue, other: Value) -> Value | None:
     if not isinstance(other, type(self)) or plain_base(self.cls) is not plain_base(other.cls):
         return None
     a, b = elements.items(domain, self), elements.items(domain, other)
@@ -73,7 +73,7 @@ def _cut(domain: CaptureDomain, made: ListValue, change: Callable[[list[Value]],
     return made
 
 
-def _change_list(domain: CaptureDomain, function: Any, self: ListValue, other: Value) -> Value | None:
+def _change_list(domain: CaptureDomain, function: Op, self: ListValue, other: Value) -> Value | None:
     if function is operator.iadd:
         collecting.extend(domain, self, other)
         return self
@@ -97,7 +97,7 @@ def _repeat_tuple(domain: CaptureDomain, self: TupleValue, count: int) -> Value:
     return TupleValue(elements.items(domain, self) * count, _tuple_class(operator.mul, self.cls, int))
 
 
-def _tuple_class(function: Any, left: type, right: type) -> type:
+def _tuple_class(function: Op, left: type, right: type) -> type:
     """The class of `left + right` or `left * right`; a tuple class of C may give its own, which is asked with empty ones."""
     if any(c is not tuple and issubclass(c, tuple) and _is_c(c, "__add__", "__mul__") for c in (left, right)):
         return type(function(left(), right()))
@@ -209,7 +209,7 @@ def _tuple_attr(domain: CaptureDomain, self: TupleValue, name: str) -> Value | N
     return None if self.real is NEW else constant_object(domain, getattr(self.real, name))
 
 
-def _hash(domain: CaptureDomain, self: TupleValue) -> Any:
+def _hash(domain: CaptureDomain, self: TupleValue) -> Key:
     return tuple(key_of(domain, v) for v in elements.items(domain, self))
 
 
@@ -236,7 +236,7 @@ _TEXTS: dict[Any, tuple[str, Callable[[CaptureDomain, Any], str]]] = {
 """What a sequence shows for itself, and its text. Source: the `*_repr` functions of CPython's Objects and Modules."""
 
 
-def _text(domain: CaptureDomain, self: ListValue | TupleValue, function: Any) -> str | None:
+def _text(domain: CaptureDomain, self: ListValue | TupleValue, function: Text) -> str | None:
     found = _TEXTS.get(find_member(domain, self.cls, "__repr__").raw)
     return None if found is None else guarded(domain, self, found[0], lambda: found[1](domain, self))
 

@@ -18,8 +18,8 @@ from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys
 from torchjit_vm.capture.sets import layout_of, set_items, set_replace, sought_key
 from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.texts import guarded, joined_texts
-from torchjit_vm.capture.type_slots import Part, TypeSlots, register
-from torchjit_vm.capture.values import Known, Obj, SetValue, Value
+from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
+from torchjit_vm.capture.values import Key, Known, Obj, SetValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["combine_sets", "compare_sets"]
 
 
-def compare_sets(domain: CaptureDomain, function: Any, self: Value, other: Value) -> Value | None:
+def compare_sets(domain: CaptureDomain, function: Op, self: Value, other: Value) -> Value | None:
     """Comparisons of sets, and of the views of dicts that are like them."""
     a, b = set_keys(domain, self), set_keys(domain, other)
     if a is None or b is None:
@@ -38,7 +38,7 @@ def compare_sets(domain: CaptureDomain, function: Any, self: Value, other: Value
     return domain.constant(bool(function(a.keys(), b.keys())))
 
 
-def combine_sets(domain: CaptureDomain, function: Any, self: Value, other: Value, reflected: bool) -> Value | None:
+def combine_sets(domain: CaptureDomain, function: Op, self: Value, other: Value, reflected: bool) -> Value | None:
     """Operators of sets and of the views of dicts that are like them; with a view the other side may be any iterable."""
     left, right = (other, self) if reflected else (self, other)
     return set_binary(domain, function, left, right)
@@ -52,7 +52,7 @@ _IN_PLACE = {
 }
 
 
-def _inplace(domain: CaptureDomain, function: Any, self: SetValue, other: Value) -> Value | None:
+def _inplace(domain: CaptureDomain, function: Op, self: SetValue, other: Value) -> Value | None:
     if function not in _IN_PLACE or issubclass(self.cls, frozenset) or is_set_view(other):
         return None
     result = set_binary(domain, _IN_PLACE[function], self, other, in_place=True)
@@ -62,7 +62,7 @@ def _inplace(domain: CaptureDomain, function: Any, self: SetValue, other: Value)
     return self
 
 
-def _hash(domain: CaptureDomain, self: SetValue) -> Any:
+def _hash(domain: CaptureDomain, self: SetValue) -> Key:
     return frozenset(set_entries(domain, self)) if issubclass(self.cls, frozenset) else unhashable(domain, self)
 
 
@@ -74,7 +74,7 @@ def _shown(domain: CaptureDomain, value: Any) -> str:
     return inside if value.cls is set else f"{value.cls.__name__}({inside})"
 
 
-def _text(domain: CaptureDomain, self: SetValue, function: Any) -> str | None:
+def _text(domain: CaptureDomain, self: SetValue, function: Text) -> str | None:
     if find_member(domain, self.cls, "__repr__").raw not in (set.__repr__, frozenset.__repr__):
         return None
     return guarded(domain, self, f"{self.cls.__name__}(...)", lambda: _shown(domain, self))
@@ -90,7 +90,7 @@ def _copy(domain: CaptureDomain, self: SetValue, part: Part, remember: Callable[
 _MOST_KEYS = 200
 
 
-def _growth(keys: list[Any], layout: set[Any]) -> int | None:
+def _growth(keys: list[Any], layout: set[Key]) -> int | None:
     """How many keys a set is given room for at once, to iterate as this one does; None if they are added in turn, or nobody knows."""
     wanted = list(layout)
     if list(set(iter(keys))) == wanted or len(keys) > _MOST_KEYS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.comparisons import compare
 from torchjit_vm.capture.keys import unhashable
@@ -10,8 +10,8 @@ from torchjit_vm.capture.raw import has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNHASHABLE
 from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.texts import joined_texts
-from torchjit_vm.capture.type_slots import TypeSlots, register
-from torchjit_vm.capture.values import SliceValue, TupleValue, Value
+from torchjit_vm.capture.type_slots import Op, Text, TypeSlots, register
+from torchjit_vm.capture.values import Key, SliceValue, TupleValue, Value
 from torchjit_vm.decode import VERSION
 
 if TYPE_CHECKING:
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def _richcompare(domain: CaptureDomain, function: Any, self: SliceValue, other: Value) -> Value | None:
+def _richcompare(domain: CaptureDomain, function: Op, self: SliceValue, other: Value) -> Value | None:
     if type(other) is not SliceValue:
         return None
     parts = [TupleValue(_parts(s)) for s in (self, other)]
     return compare(domain, function, parts[0], parts[1])
 
 
-def _hash(domain: CaptureDomain, self: SliceValue) -> Any:
+def _hash(domain: CaptureDomain, self: SliceValue) -> Key:
     if VERSION >= (3, 12):
         raise domain.graph_break(UNHASHABLE, "a slice")
     return unhashable(domain, self)
 
 
-def _text(domain: CaptureDomain, self: SliceValue, function: Any) -> str:
+def _text(domain: CaptureDomain, self: SliceValue, function: Text) -> str:
     return f"slice({joined_texts(domain, _parts(self))})"
 
 
