@@ -9,7 +9,7 @@ import operator
 import sys
 from collections.abc import Callable
 from types import CellType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchjit_vm.concrete import ConcreteDomain
@@ -38,11 +38,11 @@ def _vars(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object])
     return vars(*args) if args else _locals(domain, [], {})
 
 
-def _globals(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> Any:
+def _globals(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> object:
     return domain.vm.frames[-1].globals
 
 
-def _compile(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> Any:
+def _compile(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> object:
     """`compile` would inherit the future statements of this file."""
     given = inspect.signature(compile).bind(*args, **kwargs)
     given.apply_defaults()
@@ -52,19 +52,21 @@ def _compile(domain: ConcreteDomain, args: list[object], kwargs: dict[str, objec
     return compile(*given.args, **given.kwargs)
 
 
-def _execute(domain: ConcreteDomain, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _execute(
+    domain: ConcreteDomain, function: Callable[..., object], args: list[object], kwargs: dict[str, object]
+) -> object:
     """`exec` and `eval` would see the names and the future statements of this file."""
     source, *scopes = args
     if not scopes or scopes[0] is None:
         inner = scopes[1] if len(scopes) > 1 else None
         scopes = [_globals(domain, [], {}), _locals(domain, [], {}) if inner is None else inner]
     if isinstance(source, (str, bytes, bytearray)):
-        text: Any = source.lstrip() if function is eval else source
+        text = source.lstrip() if function is eval else source
         source = _compile(domain, [text, "<string>", "eval" if function is eval else "exec"], {})
     return function(source, *scopes, **kwargs)
 
 
-def _locals(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> dict[str, Any]:
+def _locals(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> dict[str, object]:
     frame = domain.vm.frames[-1]
     if frame.namespace is not None:
         return domain.namespace_of(frame)
@@ -76,7 +78,7 @@ def _locals(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object
     return result
 
 
-CALLER_FUNCTIONS: dict[Any, Callable[[ConcreteDomain, list[Any], dict[str, Any]], Any]] = {
+CALLER_FUNCTIONS: dict[object, Callable[[ConcreteDomain, list[object], dict[str, object]], object]] = {
     globals: _globals,
     locals: _locals,
     vars: _vars,

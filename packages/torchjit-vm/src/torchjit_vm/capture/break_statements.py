@@ -10,6 +10,7 @@ import attrs
 
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.rebuild import Rebuilder
+from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.values import Value
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ FORMS |= {name: _by_template(*row, gives=False) for name, row in _STATEMENTS.ite
 
 
 @_form("BINARY_OP")
-def _binary(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _binary(out: Rebuilder, frame: Frame[Value], arg: Op, stack: Texts) -> Form:
     if arg in _BINARY:
         return _value(out, f"{stack[-2]} {_BINARY[arg]} {stack[-1]}", 2)
     name = out.fresh("r")
@@ -165,13 +166,13 @@ def _dotted(text: str | None) -> str:
 
 
 @_form("CALL")
-def _call(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _call(out: Rebuilder, frame: Frame[Value], arg: tuple[int, tuple[str, ...]], stack: Texts) -> Form:
     count, keywords = arg
     return _call_text(out, stack, len(stack) - count, len(stack), keywords, count + 2)
 
 
 @_form("CALL_KW")
-def _call_kw(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _call_kw(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     names = frame.stack[-1]
     keywords: tuple[str, ...] = getattr(names, "value", ())
     return _call_text(out, stack, len(stack) - 1 - arg, len(stack) - 1, keywords, arg + 3)
@@ -196,7 +197,7 @@ def _callee(stack: Texts, base: int) -> tuple[str, list[str]]:
 
 
 @_form("CALL_FUNCTION_EX")
-def _call_ex(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _call_ex(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     base = len(stack) - 1 - (arg & 1)
     function, _ = _callee(stack, base)
     keywords = f", **{stack[-1]}" if arg & 1 else ""
@@ -204,7 +205,7 @@ def _call_ex(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> For
 
 
 @_form("FOR_ITER")
-def _for_iter(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _for_iter(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     name = out.fresh("r")
     end = out.constant(runtime.END, "END")
     return Form(
@@ -214,12 +215,12 @@ def _for_iter(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Fo
 
 
 @_form("POP_JUMP_IF_TRUE")
-def _jump_if_true(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _jump_if_true(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     return _jump(out, f"bool({stack[-1]})", arg)
 
 
 @_form("POP_JUMP_IF_FALSE")
-def _jump_if_false(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _jump_if_false(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     return _jump(out, f"not {stack[-1]}", arg)
 
 
@@ -229,13 +230,13 @@ def _jump(out: Rebuilder, condition: str, target: int) -> Form:
 
 
 @_form("JUMP_IF_TRUE_OR_POP")
-def _jump_if_true_or_pop(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _jump_if_true_or_pop(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     name = out.fresh("c")
     return Form((f"{name} = bool({stack[-1]})",), (Outcome(name, 0, (), arg), Outcome(None, 1, ())))
 
 
 @_form("JUMP_IF_FALSE_OR_POP")
-def _jump_if_false_or_pop(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+def _jump_if_false_or_pop(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     name = out.fresh("c")
     return Form((f"{name} = not {stack[-1]}",), (Outcome(name, 0, (), arg), Outcome(None, 1, ())))
 

@@ -9,7 +9,8 @@ import operator
 import sys
 import types
 import typing
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import (
@@ -30,12 +31,13 @@ from torchjit_vm.capture import (
     subscripts,
 )
 from torchjit_vm.capture.atoms import stripped
-from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.builtin_table import Builtin, builtin
 from torchjit_vm.capture.class_changes import is_made
 from torchjit_vm.capture.directory import directory
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import namespace
 from torchjit_vm.capture.reasons import OWN_FRAME, UNKNOWN_CALL
+from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -136,7 +138,7 @@ def _globals(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     return namespace(domain, domain.vm.frames[-1].globals)
 
 
-def _looks_at_frame(function: Any, without: int) -> None:
+def _looks_at_frame(function: Op, without: int) -> None:
     """`function` looks at its caller's frame if it is called with at most so many arguments."""
 
     def call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
@@ -147,7 +149,7 @@ def _looks_at_frame(function: Any, without: int) -> None:
     builtin(function)(call)
 
 
-_LOOK: tuple[tuple[Any, int], ...] = (
+_LOOK: tuple[tuple[Op, int], ...] = (
     (eval, 1), (exec, 1), (breakpoint, 0), (sys._getframe, 1), (inspect.currentframe, 0), (inspect.stack, 1)
 )  # fmt: skip
 for _reader, _without in _LOOK:
@@ -273,7 +275,7 @@ def _abs(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return _direct(domain, abs, [value])
 
 
-def _direct(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs | None = None) -> Value | None:
+def _direct(domain: CaptureDomain, function: Op, args: _Args, kwargs: _Kwargs | None = None) -> Value | None:
     """Constants at capture, leaves to their handler; None for anything else."""
     kwargs = kwargs or {}
     names = (f"__{function.__name__}__", f"__r{function.__name__}__", "__float__", "__index__")
@@ -287,10 +289,11 @@ def _direct(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs |
     return None
 
 
-for _function in (round, divmod, pow):
+_NUMERIC: tuple[Op, ...] = (round, divmod, pow)
+for _function in _NUMERIC:
 
     def _numeric_function(
-        domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Any = _function
+        domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Op = _function
     ) -> Value | None:
         dunder = f"__{function.__name__}__"
         if args and isinstance(args[0], (Obj, AtomObject)) and operators.defines(domain, args[0], dunder):
@@ -298,9 +301,9 @@ for _function in (round, divmod, pow):
             if not (type(found) is Const and found.value is NotImplemented):
                 return found
         reflected = f"__r{function.__name__}__"
-        asks = len(args) == 2 and isinstance(args[1], Obj) and not isinstance(args[0], Leaf)
-        if asks and operators.defines(domain, cast(Obj, args[1]), reflected):
-            found = operators.special_call(domain, args[1], reflected, [args[0]])
+        other = args[1] if len(args) == 2 and not isinstance(args[0], Leaf) else None
+        if isinstance(other, Obj) and operators.defines(domain, other, reflected):
+            found = operators.special_call(domain, other, reflected, [args[0]])
             if not operators.is_not_implemented(found):
                 return found
         return _direct(domain, function, args, kwargs)
@@ -308,16 +311,16 @@ for _function in (round, divmod, pow):
     builtin(_function)(_numeric_function)
 
 
-_DIGITS: tuple[Any, ...] = (bin, oct, hex)
+_DIGITS: tuple[Op, ...] = (bin, oct, hex)
 for _function in _DIGITS:
     builtin(_function)(
         lambda domain, args, kwargs, function=_function: operators.compute(domain, function, domain.index(args[0]))  # type: ignore[misc]
     )
 
-_ROUNDED: tuple[Any, ...] = (math.floor, math.ceil, math.trunc)
+_ROUNDED: tuple[Op, ...] = (math.floor, math.ceil, math.trunc)
 for _function in _ROUNDED:
 
-    def _rounded(domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Any = _function) -> Value | None:
+    def _rounded(domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Op = _function) -> Value | None:
         dunder = f"__{function.__name__}__"
         if isinstance(args[0], (Obj, AtomObject)) and operators.defines(domain, args[0], dunder):
             return operators.special_call(domain, args[0], dunder, [])
@@ -356,7 +359,7 @@ def _all(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return domain.constant(True)
 
 
-def _extreme(domain: CaptureDomain, function: Any, compare: Any, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _extreme(domain: CaptureDomain, function: Op, compare: Op, args: _Args, kwargs: _Kwargs) -> Value | None:
     key = kwargs.get("key")
     if key is not None and type(key) is Const and key.value is None:
         key = None
@@ -434,7 +437,7 @@ def _print(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     raise domain.graph_break(UNKNOWN_CALL, "print")
 
 
-_MATH: tuple[Any, ...] = (
+_MATH: tuple[Op, ...] = (
     math.sqrt,
     math.pow,
     math.log,
@@ -500,39 +503,22 @@ def _cast(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return args[1] if len(args) == 2 else kwargs.get("val")
 
 
-def _binary(function: Any) -> Any:
-    return lambda domain, args, kwargs: operators.binary(domain, function, *args)
+def _asking(rule: Callable[..., Value], function: Op) -> Builtin:
+    return lambda domain, args, kwargs: rule(domain, function, *args)
 
 
-def _compare(function: Any) -> Any:
-    return lambda domain, args, kwargs: comparisons.compare(domain, function, *args)
-
-
-def _unary(function: Any) -> Any:
-    return lambda domain, args, kwargs: operators.unary(domain, function, *args)
-
-
-def _operator(function: Any, implementation: Any) -> None:
+def _operator(function: Op, implementation: Builtin) -> None:
     builtin(function)(implementation)
 
 
-for _name_ in ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv",
-               "xor", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow", "irshift",
-               "isub", "itruediv", "ixor", "getitem"):  # fmt: skip
-    _operator(
-        getattr(operator, _name_),
-        _binary(getattr(operator, _name_)),
-    )
-for _name_ in ("lt", "le", "eq", "ne", "gt", "ge"):
-    _operator(
-        getattr(operator, _name_),
-        _compare(getattr(operator, _name_)),
-    )
-for _name_ in ("neg", "pos", "invert"):
-    _operator(
-        getattr(operator, _name_),
-        _unary(getattr(operator, _name_)),
-    )
+for _rule, _names in (
+    (operators.binary, "add and_ floordiv lshift matmul mul mod or_ pow rshift sub truediv xor getitem"),
+    (operators.binary, "iadd iand ifloordiv ilshift imatmul imul imod ior ipow irshift isub itruediv ixor"),
+    (comparisons.compare, "lt le eq ne gt ge"),
+    (operators.unary, "neg pos invert"),
+):
+    for _function in operator.attrgetter(*_names.split())(operator):
+        _operator(_function, _asking(_rule, _function))
 _operator(operator.not_, lambda domain, args, kwargs: domain.not_(args[0]))
 _operator(operator.truth, lambda domain, args, kwargs: domain.constant(lengths.truth(domain, args[0])))
 _operator(operator.is_, lambda domain, args, kwargs: domain.constant(comparisons.is_(domain, *args)))

@@ -10,11 +10,12 @@ import enum
 import functools
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __all__ = ["is_library", "make_class", "make_library_class", "make_named_tuple", "part_of", "subclass_hook"]
 
+_Names = Mapping[str, object]
 _HEAP = 1 << 9
 _THIRD_PARTY = frozenset({"attr", "attrs", "torch"})
 
@@ -33,9 +34,7 @@ def subclass_hook(mro: Sequence[type]) -> object:
     return None
 
 
-def make_class(
-    meta: Any, name: str, bases: tuple[type, ...], namespace: Mapping[str, Any], keywords: Mapping[str, Any]
-) -> Any:
+def make_class(meta: type[type], name: str, bases: tuple[type, ...], namespace: _Names, keywords: _Names) -> type:
     """`type.__new__`, without calls of hooks that are user code."""
     later = {k for k, v in namespace.items() if hasattr(type(v), "__set_name__") and not is_library(type(v))}
     first = {k: None if k in later else v for k, v in namespace.items()}
@@ -49,7 +48,7 @@ def make_class(
     return made
 
 
-def _make_without_hooks(meta: object, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+def _make_without_hooks(meta: type[type], name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> type:
     if meta is type:  # which is no class that another one may be given
         made = type.__new__(meta, name, (_root(_solid(bases)),), namespace)
         try:
@@ -63,7 +62,7 @@ def _make_without_hooks(meta: object, name: str, bases: tuple[type, ...], namesp
     return made
 
 
-def _make_between(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+def _make_between(meta: type[type], name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> type:
     """Make a class while the hook that it would find is another one, which does nothing."""
     above = _merge([[*base.__mro__] for base in bases] + [[*bases]])
     owner = next(c for c in above if "__init_subclass__" in c.__dict__)
@@ -75,7 +74,7 @@ def _make_between(meta: Any, name: str, bases: tuple[type, ...], namespace: dict
         type.__setattr__(owner, "__init_subclass__", hook)
 
 
-_merge: Any = functools._c3_merge  # type: ignore[attr-defined]  # the mro of a class with these bases
+_merge: Callable[[list[list[type]]], list[type]] = functools._c3_merge  # type: ignore[attr-defined]  # the mro of a class with these bases
 
 
 class _NoHook:
@@ -87,18 +86,18 @@ class _NoHook:
         pass
 
 
-def _quiet(meta: Any) -> Any:
+def _quiet(meta: Any) -> type[type]:
     """A metaclass whose new classes find no hook of their bases. Not kept: metaclasses may be made in each call."""
 
-    def mro(cls: Any) -> list[type]:
+    def mro(cls: type) -> list[type]:
         first, *rest = meta.mro(cls)
         return [first, _NoHook, *rest]
 
     return type.__new__(type, meta.__name__, (meta,), {"mro": mro, "__slots__": ()})
 
 
-_CLASS: Any = object.__dict__["__class__"]
-_BASES: Any = type.__dict__["__bases__"]
+_CLASS: types.GetSetDescriptorType = object.__dict__["__class__"]
+_BASES: types.GetSetDescriptorType = type.__dict__["__bases__"]
 
 
 def _solid(bases: tuple[type, ...]) -> type:
@@ -117,9 +116,7 @@ def _root(solid: type) -> type:
     return type("_Root", (solid,), {})
 
 
-def make_library_class(
-    meta: Any, name: str, bases: tuple[type, ...], namespace: Mapping[str, Any], keywords: Mapping[str, Any]
-) -> Any:
+def make_library_class(meta: Any, name: str, bases: tuple[type, ...], namespace: _Names, keywords: _Names) -> Any:
     """What a class statement does with a metaclass of the library (an enum's, a named tuple's)."""
     prepared = meta.__prepare__(name, bases, **keywords)
     for key, value in namespace.items():
@@ -128,8 +125,8 @@ def make_library_class(
 
 
 def make_named_tuple(
-    function: Any, name: str, bases: tuple[type, ...], namespace: Mapping[str, Any], keywords: Mapping[str, Any]
-) -> Any:
+    function: Callable[..., type], name: str, bases: tuple[type, ...], namespace: _Names, keywords: _Names
+) -> type:
     """`collections.namedtuple(name, **keywords)`."""
     return function(name, **keywords)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import _thread
 import contextvars
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
@@ -38,14 +38,14 @@ class ContextStore:
     variable: Obj
     content: Value | None
     token: Obj
-    before: Any
+    before: Value | None
 
 
 class ContextVariables(Tentative):
     """What context variables hold in the region (DELETED if nothing), the stores in order, and those whose token can serve."""
 
     def __init__(self) -> None:
-        self.held: dict[Obj, object] = {}
+        self.held: dict[Obj, Value | None] = {}
         self.stores: list[ContextStore] = []
         self.tokens: dict[Obj, ContextStore] = {}
 
@@ -159,7 +159,7 @@ def token_attr(domain: CaptureDomain, token: Obj, name: str) -> Value | None:
     store = next(s for s in domain.of(ContextVariables).stores if s.token is token)
     if name == "var":
         return store.variable
-    return Known(contextvars.Token.MISSING) if store.before is DELETED else cast(Value, store.before)
+    return Known(contextvars.Token.MISSING) if store.before is DELETED else store.before
 
 
 # threading.local.

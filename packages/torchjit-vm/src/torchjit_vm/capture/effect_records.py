@@ -30,10 +30,10 @@ class Standin:
 
     code: CodeType
     location: CodeLocation
-    globals: dict[str, Any]
+    globals: dict[str, object]
 
     @classmethod
-    def of(cls, frame: Frame[Any], index: int | None = None) -> Standin:
+    def of(cls, frame: Frame[Value], index: int | None = None) -> Standin:
         """At an instruction, by default the current one."""
         index = frame.pc - 1 if index is None else index
         return cls(frame.code.code, frame.code.location(index), frame.globals)
@@ -47,7 +47,7 @@ class ReorderedCall:
     `early`: no leaf operation came before it, so it is made before the graph, which may raise.
     """
 
-    function: Any
+    function: object
     args: tuple[Value, ...]
     kwargs: Mapping[str, Value]
     frames: tuple[Standin, ...]
@@ -59,10 +59,10 @@ class ReorderedCall:
 class Draw:
     """A call of a function of a generator: the function, the generator, constant arguments, or a value as the only one."""
 
-    function: Any
+    function: Callable[..., object]
     generator: Obj
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = attrs.field(factory=dict)
+    args: tuple[object, ...] = ()
+    kwargs: dict[str, object] = attrs.field(factory=dict)
     given: Value | None = None
 
 
@@ -113,7 +113,7 @@ class MadeClass:
 
     def __init__(
         self,
-        make: Callable[..., Any] | None,
+        make: Callable[..., type] | None,
         meta: Value,
         name: str,
         bases: list[Value],

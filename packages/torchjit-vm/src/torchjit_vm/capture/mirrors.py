@@ -11,7 +11,7 @@ import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import attrs
 
@@ -30,7 +30,7 @@ from torchjit_vm.capture.reading import MADE_ATOMS, reads
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import is_not_implemented
 from torchjit_vm.capture.subscripts import is_index
-from torchjit_vm.capture.type_slots import Op, Text, TypeSlots, register
+from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
 from torchjit_vm.capture.values import (
     AtomObject,
     BoundMethod,
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 __all__ = ["content", "mirrored", "operation"]
 
+T = TypeVar("T")
+C = TypeVar("C")
+
 
 @final
 @attrs.frozen
@@ -70,11 +73,11 @@ _LEFT_OUT = frozenset(
 
 
 def mirrored(
-    cls: type,
+    cls: type[T],
     *,
-    freeze: Callable[[Any], Any],
-    thaw: Callable[[Any], Any],
-    restore: Callable[[Any, Any], None],
+    freeze: Callable[[T], C],
+    thaw: Callable[[C], T],
+    restore: Callable[[T, C], None],
     without: Sequence[str] = (),
 ) -> None:
     """Let captures know a class of C: its constructor, methods, operators, attributes, copies, texts and changes.
@@ -96,7 +99,7 @@ def mirrored(
             method(name, cls)(_method(raw))
 
 
-def _read(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _read(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
     domain.guard_type(path, type(obj))
     found = domain.interned[id(obj)] = Mirror(None, type(obj), obj, path)
     return found
@@ -181,7 +184,7 @@ def _value_of(domain: CaptureDomain, mirrors: Sequence[Mirror], result: Any) -> 
 # The constructor and the methods.
 
 
-def _maker(cls: Any) -> Builtin:
+def _maker(cls: type) -> Builtin:
     def make(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
         given = [a if isinstance(a, Mirror) or is_constant(domain, a) else _listed(domain, a) for a in args]
         return operation(domain, functools.partial(cls, **_constants(domain, kwargs)), *given)
@@ -203,11 +206,11 @@ def _method(raw: Any) -> Builtin:
     return run
 
 
-def _called(raw: Any, kwargs: dict[str, Any], *args: Any) -> Any:
+def _called(raw: Op, kwargs: dict[str, object], *args: object) -> object:
     return raw(*args, **kwargs)
 
 
-def _constants(domain: CaptureDomain, kwargs: dict[str, Value]) -> dict[str, Any]:
+def _constants(domain: CaptureDomain, kwargs: dict[str, Value]) -> dict[str, object]:
     return {name: _real(domain, v) for name, v in kwargs.items()}
 
 
@@ -299,7 +302,7 @@ def _text(domain: CaptureDomain, self: Mirror, function: Text) -> str | None:
     return str(content(domain, self)) if function is str else repr(content(domain, self))
 
 
-def _copy(domain: CaptureDomain, self: Mirror, part: Any, remember: Any) -> Obj:
+def _copy(domain: CaptureDomain, self: Mirror, part: Part, remember: object) -> Obj:
     form = _FORMS[self.cls]
     return Mirror(form.thaw(form.freeze(content(domain, self))), self.cls)
 

@@ -64,7 +64,7 @@ _IDENTIFIED = (
 )
 
 
-def wrap(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def wrap(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
     """The value of a real object that is found at `path`."""
     t = type(obj)
     if t in _PLAIN:
@@ -82,7 +82,7 @@ def wrap(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return wrapper(domain, obj, path)
 
 
-def _const(domain: CaptureDomain, obj: Any, path: AccessPath) -> Const:
+def _const(domain: CaptureDomain, obj: object, path: AccessPath) -> Const:
     """A constant. Its value is guarded if an operation uses it; its type in any case, for a decision may rest on that it
     is a constant at all: `1[0]` raises without a look at the value."""
     made = Const(obj, path)
@@ -90,7 +90,7 @@ def _const(domain: CaptureDomain, obj: Any, path: AccessPath) -> Const:
     return made
 
 
-def pinned(domain: CaptureDomain, obj: Any, label: str) -> Value:
+def pinned(domain: CaptureDomain, obj: object, label: str) -> Value:
     """The value of a real object whose identity is settled elsewhere (a class attribute, a global that is guarded)."""
     t = type(obj)
     if t in IMMUTABLE_ATOMS:
@@ -99,7 +99,7 @@ def pinned(domain: CaptureDomain, obj: Any, label: str) -> Value:
     return found if found is not None else wrap(domain, obj, Pinned.of(obj, label))
 
 
-def namespace(domain: CaptureDomain, globals: dict[str, Any]) -> DictValue:
+def namespace(domain: CaptureDomain, globals: dict[str, object]) -> DictValue:
     """The value of a module's dict, read name by name."""
     found = domain.namespaces.get(id(globals))
     if found is None:
@@ -114,7 +114,7 @@ def namespace(domain: CaptureDomain, globals: dict[str, Any]) -> DictValue:
     return found
 
 
-def constant_object(domain: CaptureDomain, obj: Any) -> Value:
+def constant_object(domain: CaptureDomain, obj: object) -> Value:
     """The value of an object that comes out of a pure computation at capture."""
     t = type(obj)
     if t in MADE_ATOMS or t in domain.policy.value_types:
@@ -122,7 +122,7 @@ def constant_object(domain: CaptureDomain, obj: Any) -> Value:
     return pinned(domain, obj, getattr(obj, "__name__", t.__name__))
 
 
-def _alias(domain: CaptureDomain, found: Value, obj: Any, path: AccessPath) -> None:
+def _alias(domain: CaptureDomain, found: Value, obj: object, path: AccessPath) -> None:
     if isinstance(found, (Known, BoundMethod)):
         domain.guard_id(path, obj)
         return
@@ -135,7 +135,7 @@ def _alias(domain: CaptureDomain, found: Value, obj: Any, path: AccessPath) -> N
         domain.guard_same(first, path)
 
 
-def _leaf(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _leaf(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
     """A leaf; a handler may say that the object is a constant after all, by giving back no payload."""
     payload = domain.leaves.input(obj, path, domain)
     if type(payload) not in domain.leaves.leaf_types:
@@ -144,14 +144,14 @@ def _leaf(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return domain.payloads.setdefault(id(payload), leaf)
 
 
-def _known(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _known(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
     if type(path) is not Pinned:
         domain.guard_id(path, obj)
     found = domain.interned[id(obj)] = Known(obj)
     return found
 
 
-def _function(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _function(domain: CaptureDomain, obj: types.FunctionType, path: AccessPath) -> Value:
     """A function below an argument is often made anew for each call: identify it by its code."""
     identified = type(path.root()) is not Arg or domain.claimed(obj) or domain.policy.disabled(obj) is not None
     if identified or not domain.policy.inline(obj):
@@ -179,13 +179,13 @@ def _function(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return made
 
 
-def _list(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _list(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
     domain.guard_type(path, type(obj))
     found = domain.interned[id(obj)] = ListValue(None, type(obj), obj, path)
     return found
 
 
-def _tuple(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _tuple(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
     # Not interned: equal tuples are often one object by accident of the compiler.
     domain.guard_type(path, type(obj))
     return TupleValue(None, type(obj), obj, path)
@@ -199,7 +199,7 @@ def _dict(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return found
 
 
-def _set(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _set(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
     domain.guard_type(path, type(obj))
     found = SetValue(None, type(obj), obj, path)
     if not isinstance(obj, frozenset):
@@ -207,19 +207,19 @@ def _set(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return found
 
 
-def _cell(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _cell(domain: CaptureDomain, obj: types.CellType, path: AccessPath) -> Value:
     domain.guard_type(path, types.CellType)
     found = domain.interned[id(obj)] = CellValue(None, obj, path)
     return found
 
 
-def _method(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _method(domain: CaptureDomain, obj: types.MethodType, path: AccessPath) -> Value:
     domain.guard_type(path, types.MethodType)
     function = wrap(domain, obj.__func__, path.attr("__func__"))
     return BoundMethod(function, wrap(domain, obj.__self__, path.attr("__self__")))
 
 
-def _builtin(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _builtin(domain: CaptureDomain, obj: types.BuiltinFunctionType, path: AccessPath) -> Value:
     """A C function, or a C method bound to an object (a fresh object each time it is looked up)."""
     owner = obj.__self__
     if owner is None or isinstance(owner, (types.ModuleType, type)):
@@ -232,7 +232,7 @@ def _builtin(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return BoundMethod(pinned(domain, descriptor, obj.__name__), wrap(domain, owner, path.attr("__self__")))
 
 
-def _slot_method(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _slot_method(domain: CaptureDomain, obj: types.MethodWrapperType, path: AccessPath) -> Value:
     """A slot method bound to an object (a fresh object each time it is looked up)."""
     descriptor = getattr(type(obj.__self__), obj.__name__, None)
     if not isinstance(descriptor, types.WrapperDescriptorType):
@@ -243,13 +243,13 @@ def _slot_method(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return BoundMethod(pinned(domain, descriptor, obj.__name__), owner)
 
 
-def _slice(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _slice(domain: CaptureDomain, obj: slice, path: AccessPath) -> Value:
     domain.guard_type(path, slice)
     start, stop, step = (wrap(domain, getattr(obj, n), path.attr(n)) for n in ("start", "stop", "step"))
     return SliceValue(start, stop, step)
 
 
-def _partial(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _partial(domain: CaptureDomain, obj: functools.partial[object], path: AccessPath) -> Value:
     domain.guard_type(path, functools.partial)
     found = domain.interned[id(obj)] = Obj(functools.partial, obj, path)
     for name in ("func", "args", "keywords"):
@@ -284,7 +284,7 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return made
 
 
-def _mapping_proxy(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+def _mapping_proxy(domain: CaptureDomain, obj: types.MappingProxyType[object, object], path: AccessPath) -> Value:
     """A read-only view of a dict that hangs on a settled object, such as the parameters of a signature.
 
     A view never leads to another dict: one that is the same in each call is relied on, and its dict in its own place.
@@ -307,7 +307,7 @@ def _mapping_proxy(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return made
 
 
-def dict_behind(view: Any) -> Any:
+def dict_behind(view: object) -> object:
     """The dict that a read-only view shows."""
     return next(iter(gc.get_referents(view)), None)
 

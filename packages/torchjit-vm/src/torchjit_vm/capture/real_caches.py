@@ -21,7 +21,7 @@ from torchjit_vm.capture.reorderable_calls import cached_report, put_off
 from torchjit_vm.capture.restart import Again
 from torchjit_vm.capture.state import Tentative
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, AtomObject, Const, Known, Leaf, Obj, TupleValue, Value
+from torchjit_vm.capture.values import NEW, AtomObject, Const, Key, Known, Leaf, Obj, TupleValue, Value
 from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ class RealCache:
         self.function = function
         found = gc.get_referents(function)  # ..., table, function below, mark, type of entries, type of cache_info()
         end = len(found) - 1 - found[::-1].index(_ENTRY)
-        self.table: dict[Any, object] = found[end - 3]
+        self.table: dict[Key, object] = found[end - 3]
         self.below = found[end - 2]
         self.maxsize: int | None = _WRAPPER.cache_info(function).maxsize
         self.typed = bool(function.cache_parameters()["typed"])
         if type(self.table) is not dict or found[end - 1] is not _MARK:
             raise ValueError("a cache of another make")
 
-    def key(self, args: list[object], kwargs: dict[str, object]) -> Any:
+    def key(self, args: list[object], kwargs: dict[str, object]) -> Key:
         """The key under which the result of a call is kept."""
         if not self.typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
             return args[0]
@@ -84,7 +84,7 @@ class RealCache:
             key += (*map(type, args), *map(type, kwargs.values()))
         return key
 
-    def get(self, key: object) -> Any:
+    def get(self, key: object) -> object:
         """The result that is kept, or MISSING; nothing is counted."""
         entry = self.table.get(key, MISSING)
         if entry is MISSING or self.maxsize is None:
@@ -109,7 +109,7 @@ class _Holds:
 
     __slots__ = ("_absent", "_entry", "_key", "_limit", "_misses", "_same", "_table", "cache")
 
-    def __init__(self, cache: RealCache, key: Any, same: Callable[[Any], bool], absent: int = 0) -> None:
+    def __init__(self, cache: RealCache, key: Key, same: Callable[[object], bool], absent: int = 0) -> None:
         self.cache, self._key, self._same, self._absent = cache, key, same, absent
         self._table, self._limit = cache.table, 0 if cache.maxsize is None else cache.maxsize
         self._entry: object = MISSING
@@ -138,7 +138,7 @@ def _misses(cache: RealCache) -> int:
     return misses
 
 
-_made: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Callable[..., object], list[Key]] = WeakKeyDictionary()
 """Calls that were made at capture and that the program has not come to yet: function to keys."""
 
 
@@ -148,7 +148,7 @@ class _Unless:
 
     __slots__ = ("__name__", "_function", "_key")
 
-    def __init__(self, function: Any, key: Any) -> None:
+    def __init__(self, function: Callable[..., object], key: Key) -> None:
         self._function, self._key = function, key
         self.__name__ = getattr(function, "__name__", "call")
 
@@ -166,12 +166,12 @@ class _RaisesOnce:
 
     __slots__ = ("__name__", "_cache", "_error", "_key")
 
-    def __init__(self, cache: RealCache, key: Any, error: Exception) -> None:
+    def __init__(self, cache: RealCache, key: Key, error: Exception) -> None:
         self._cache, self._key = cache, key
         self._error: Exception | None = error
         self.__name__ = getattr(cache.function, "__name__", "call")
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         error, self._error = self._error, None
         if error is not None and self._cache.key(list(args), kwargs) == self._key:
             raise error
@@ -238,7 +238,7 @@ class ExpectedResults(Tentative):
         self.counted = 0
 
 
-_Given = tuple[list[Value], "dict[str, Value]", list[Any], "dict[str, Any]"]
+_Given = tuple[list[Value], "dict[str, Value]", list[object], "dict[str, object]"]
 
 
 def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: object, given: _Given) -> Value:
@@ -334,7 +334,7 @@ def _rely(domain: CaptureDomain, test: _Holds, given: _Given, result: object) ->
     domain.guard_test(what, Pinned.of(function, name), test, f"{name}({texts}) is {result!r}")
 
 
-def _same_as(result: object) -> Callable[[Any], bool]:
+def _same_as(result: object) -> Callable[[object], bool]:
     """A test for an object, or for what cannot be told from it."""
     atoms = result if type(result) is tuple else (result,)
     if not all(type(atom) in IMMUTABLE_ATOMS for atom in atoms):

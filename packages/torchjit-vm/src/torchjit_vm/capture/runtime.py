@@ -8,7 +8,7 @@ import functools
 import random
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import CellType, CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
@@ -53,14 +53,14 @@ def lru_cached(
     maxsize: int | None,
     typed: bool,
     function: Callable[..., object],
-    entries: list[tuple[tuple[Any, ...], dict[str, Any], Any]],
+    entries: list[tuple[tuple[object, ...], dict[str, object], object]],
     hits: int,
     misses: int,
-) -> Any:
+) -> Callable[..., object]:
     """A function with an LRU cache that holds `entries` (arguments, keywords, result; oldest first) after so many hits and misses."""
-    results: list[Any] = []
+    results: list[object] = []
 
-    def remembered(*args: object, **kwargs: object) -> Any:
+    def remembered(*args: object, **kwargs: object) -> object:
         return results.pop()  # or raises, which counts as a miss and leaves nothing behind
 
     below: Any = functools.partial(remembered)
@@ -75,8 +75,7 @@ def lru_cached(
         made(*entries[-1][0], **entries[-1][1])
     below.__setstate__((function, (), {}, None))
     made.cache_parameters = lambda: {"maxsize": maxsize, "typed": typed}
-    functools.update_wrapper(made, function)
-    return made
+    return functools.update_wrapper(made, function)
 
 
 def restore(obj: object, attributes: dict[str, object]) -> None:
@@ -99,12 +98,12 @@ def discard(obj: object, name: str) -> None:
         object.__delattr__(obj, name)
 
 
-def store_local(obj: Any, name: str, value: Any) -> None:
+def store_local(obj: _thread._local, name: str, value: object) -> None:
     """Store an attribute of a `threading.local`, past any `__setattr__` of its class."""
     _thread._local.__setattr__(obj, name, value)
 
 
-def discard_local(obj: Any, name: str) -> None:
+def discard_local(obj: _thread._local, name: str) -> None:
     """Delete an attribute of a `threading.local` that may be there."""
     with contextlib.suppress(AttributeError):
         _thread._local.__delattr__(obj, name)
@@ -123,7 +122,9 @@ def grown_set(first: Iterable[object], rest: Iterable[object]) -> set[object]:
     return made
 
 
-def fill_dict(base: Any, target: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+def fill_dict(
+    base: type[dict[object, object]], target: dict[object, object], pairs: Iterable[tuple[object, object]]
+) -> None:
     """Store pairs in a dict subclass, past any `__setitem__` of its class."""
     store = base.__setitem__
     for key, value in pairs:
@@ -143,21 +144,21 @@ def function(
     return made
 
 
-def list_iterator(sequence: Any, index: int) -> Any:
+def list_iterator(sequence: Iterable[object], index: int) -> Iterator[object]:
     """A real iterator over a list, tuple or range, at an index."""
     iterator = iter(sequence)
-    iterator.__setstate__(index)
+    iterator.__setstate__(index)  # type: ignore[attr-defined]  # those of C have it
     return iterator
 
 
-def reversed_iterator(sequence: Any, index: int) -> Any:
+def reversed_iterator(sequence: list[object], index: int) -> Iterator[object]:
     """`reversed(sequence)` of a list, at an index."""
-    iterator: Any = list.__reversed__(sequence)
-    iterator.__setstate__(index)
+    iterator = list.__reversed__(sequence)
+    iterator.__setstate__(index)  # type: ignore[attr-defined]
     return iterator
 
 
-def advanced(iterator: Any, count: int) -> Any:
+def advanced(iterator: Iterator[object], count: int) -> Iterator[object]:
     """An iterator that has given `count` items."""
     for _ in range(count):
         next(iterator)
@@ -193,7 +194,7 @@ def set_context(error: BaseException, context: BaseException | None) -> None:
     object.__setattr__(error, "__context__", context)
 
 
-def trace(error: BaseException, raiser: Callable[[BaseException], Any]) -> None:
+def trace(error: BaseException, raiser: Callable[[BaseException], object]) -> None:
     """Give a new exception the traceback that `raiser(error)` leaves, which raises it below the frames that it came through."""
     context = error.__context__
     try:
@@ -236,7 +237,7 @@ def sought(error: AttributeError, obj: object, name: str) -> None:
         error.name, error.obj = name, obj
 
 
-def suspended(function: Callable[..., Any], *slots: Any) -> Any:
+def suspended(function: Callable[..., Iterator[object]], *slots: object) -> Iterator[object]:
     """A generator that stands at a `yield`; `function` is one of `suspended_function`."""
     generator = function(*slots)
     next(generator)
@@ -245,7 +246,7 @@ def suspended(function: Callable[..., Any], *slots: Any) -> Any:
 
 def exhausted(name: str, qualname: str) -> Any:
     """A generator that has ended."""
-    nothing: tuple[Any, ...] = ()
+    nothing: tuple[object, ...] = ()
     generator: Any = (item for item in nothing)
     next(generator, None)
     generator.__name__, generator.__qualname__ = name, qualname
@@ -259,7 +260,7 @@ def shuffled(generator: random.Random, items: Iterable[object]) -> list[object]:
     return made
 
 
-def random_generator(state: Any) -> random.Random:
+def random_generator(state: tuple[object, ...]) -> random.Random:
     """A generator in a state."""
     made = random.Random()
     made.setstate(state)
@@ -272,7 +273,7 @@ def warn(text: str, category: type[Warning], filename: str, lineno: int, globals
     warnings.warn_explicit(text, category, filename, lineno, globals.get("__name__") or "<string>", registry)
 
 
-def resume_enter(manager: object) -> tuple[Any, Any]:
+def resume_enter(manager: object) -> tuple[object, object]:
     """The bound `__exit__` and `__enter__` of what a with statement is about to enter.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchjit_vm.capture import dicts, elements, sets
 from torchjit_vm.capture.reasons import CLASS_BODY
@@ -40,6 +40,7 @@ WRAPPED: dict[type, tuple[str, ...]] = {
 
 _LOOKED_INTO = frozenset({"dataclasses", "enum", "functools"})
 """Modules whose hooks and decorators look inside their objects in a namespace; what they change is read from the twin."""
+T = TypeVar("T")
 
 
 class _Placeholder:
@@ -52,7 +53,7 @@ class StandIns:
     """Values to the real objects that stand for them, and what must live as long as the capture, whose ids are known."""
 
     def __init__(self) -> None:
-        self.of_values: dict[Value, Any] = {}
+        self.of_values: dict[Value, object] = {}
         self.kept: list[object] = []
 
 
@@ -62,7 +63,7 @@ def stand_in_of(domain: CaptureDomain, value: Value) -> Any:
     Raises:
         GraphBreak: there is none.
     """
-    found = domain.of(StandIns).of_values.get(value)
+    found: Any = domain.of(StandIns).of_values.get(value)
     if found is None:
         found = _twin(domain, value)
         if type(value) not in (Const, Known):
@@ -70,7 +71,7 @@ def stand_in_of(domain: CaptureDomain, value: Value) -> Any:
     return found
 
 
-def _twin(domain: CaptureDomain, value: Value) -> Any:
+def _twin(domain: CaptureDomain, value: Value) -> object:
     if type(value) is Const:
         return domain.use(value)
     if type(value) is Known:
@@ -88,7 +89,7 @@ def _twin(domain: CaptureDomain, value: Value) -> Any:
     return _intern(domain, value, _Placeholder())
 
 
-def _intern(domain: CaptureDomain, value: Value, twin: object) -> Any:
+def _intern(domain: CaptureDomain, value: Value, twin: T) -> T:
     domain.interned[id(twin)] = value
     domain.stand_in_ids.add(id(twin))
     domain.of(StandIns).kept.append(twin)
@@ -117,13 +118,13 @@ def _function_twin(domain: CaptureDomain, value: FunctionValue) -> types.Functio
     return twin
 
 
-def _tuple_twin(domain: CaptureDomain, value: TupleValue) -> Any:
+def _tuple_twin(domain: CaptureDomain, value: TupleValue) -> object:
     items = tuple(stand_in_of(domain, v) for v in elements.items(domain, value))
     twin: Any = items if value.cls is tuple else tuple.__new__(value.cls, items)
     return _intern(domain, value, twin) if items else twin
 
 
-def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
+def _object_twin(domain: CaptureDomain, value: Obj) -> object:
     if value.cls in (staticmethod, classmethod, property):
         given = [stand_in_of(domain, value.attrs[n]) for n in WRAPPED[value.cls]]
         return _intern(domain, value, value.cls(*given))

@@ -83,9 +83,9 @@ class TypeSlots(Generic[K]):
     text: Callable[[CaptureDomain, K, Text], str | None] | None = None
     copy: Callable[[CaptureDomain, K, Part, Callable[[Value], None]], Obj] | None = None
     type_of: Callable[[CaptureDomain, K], type] | None = None
-    raw: Callable[[CaptureDomain, K], Any] | None = None
+    raw: Callable[[CaptureDomain, K], object] | None = None
     is_constant: Callable[[CaptureDomain, K], builtins.bool] | None = None
-    constant: Callable[[CaptureDomain, K], Any] | None = None
+    constant: Callable[[CaptureDomain, K], object] | None = None
     has_leaf: Callable[[K], builtins.bool] | None = None
     rebuild: Callable[[Rebuilder, K], str] | None = None
     write_back: Callable[[Rebuilder, K], None] | None = None

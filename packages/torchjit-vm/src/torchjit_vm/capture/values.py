@@ -88,7 +88,7 @@ class Const(Value):
         self.value = value
         self.path = path
         self.used = path is None
-        self.made: tuple[Callable[..., Any], tuple[Value, ...]] | None = None
+        self.made: tuple[Callable[..., object], tuple[Value, ...]] | None = None
 
     def __repr__(self) -> str:
         return f"Const({self.value!r})"
@@ -303,7 +303,7 @@ class FunctionValue(Obj):
 
     __slots__ = ("annotations", "closure", "code", "defaults", "globals", "kwdefaults", "name", "qualname")
 
-    def __init__(self, cls: type, code: CodeType, globals: dict[str, Any]) -> None:
+    def __init__(self, cls: type, code: CodeType, globals: dict[str, object]) -> None:
         Obj.__init__(self, cls)
         self.code = code
         self.globals = globals
@@ -335,7 +335,7 @@ class IdValue(Value):
 
     __slots__ = ("function", "target")
 
-    def __init__(self, target: Value, function: Callable[..., Any] = id) -> None:
+    def __init__(self, target: Value, function: Callable[..., object] = id) -> None:
         self.target = target
         self.function = function
 
@@ -406,9 +406,9 @@ class HashKey:
 
     __slots__ = ("answers", "equal", "number", "value")
 
-    def __init__(self, value: Value, number: int, equal: Callable[[Any, Value, bool], bool]) -> None:
+    def __init__(self, value: Value, number: int, equal: Callable[[Key, Value, bool], bool]) -> None:
         self.value, self.number, self.equal = value, number, equal
-        self.answers: list[tuple[Any, bool]] | None = []
+        self.answers: list[tuple[Key, bool]] | None = []
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not HashKey:
@@ -480,7 +480,7 @@ class GeneratorValue(Value):
         self.frame = frame
         self.born = born
         self.handled: Value | None = None
-        self.original: tuple[Any, list[Value], dict[str, Value]] | None = None
+        self.original: tuple[Callable[..., object], list[Value], dict[str, Value]] | None = None
         self.started = False
         self.running = False
         self.finished = False

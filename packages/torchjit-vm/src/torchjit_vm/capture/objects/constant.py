@@ -127,7 +127,7 @@ def _getattr(domain: CaptureDomain, self: AtomObject, name: str) -> Value | None
     return None if name == "__weakref__" else constant_object(domain, getattr(domain.use(base_of(self)), name))
 
 
-def _raw(domain: CaptureDomain, self: AtomObject) -> Any:
+def _raw(domain: CaptureDomain, self: AtomObject) -> object:
     """The plain value; one that is settled as it is."""
     settled_object = self.real is not NEW and type(self.path) is Pinned
     return real_object(domain, self) if settled_object else domain.use(base_of(self))

@@ -137,11 +137,11 @@ def _dict_text(domain: CaptureDomain, value: DictValue) -> str:
     return "{" + ", ".join(f"{shown_text(domain, k)}: {shown_text(domain, v)}" for k, v in pairs) + "}"
 
 
-def _proxy_text(domain: CaptureDomain, value: Any) -> str:
+def _proxy_text(domain: CaptureDomain, value: DictValue) -> str:
     return f"mappingproxy({_dict_text(domain, value)})"
 
 
-def _ordered_text(domain: CaptureDomain, value: Any) -> str:
+def _ordered_text(domain: CaptureDomain, value: DictValue) -> str:
     pairs = dicts.dict_pairs(domain, value)
     if not pairs:
         return f"{value.cls.__name__}()"
@@ -149,13 +149,13 @@ def _ordered_text(domain: CaptureDomain, value: Any) -> str:
     return f"{value.cls.__name__}({f'[{listed}]' if _LISTED else _dict_text(domain, value)})"
 
 
-def _default_text(domain: CaptureDomain, value: Any) -> str:
+def _default_text(domain: CaptureDomain, value: DictValue) -> str:
     factory = "None" if value.factory is None else shown_text(domain, value.factory)
     inside = guarded(domain, value, "{...}", lambda: _dict_text(domain, value))
     return f"{value.cls.__name__}({factory}, {inside})"
 
 
-_TEXTS: dict[Any, tuple[str | None, Callable[[CaptureDomain, Any], str]]] = {
+_TEXTS: dict[object, tuple[str | None, Callable[[CaptureDomain, DictValue], str]]] = {
     dict.__repr__: ("{...}", _dict_text),
     OrderedDict.__repr__: ("...", _ordered_text),
     defaultdict.__repr__: (None, _default_text),

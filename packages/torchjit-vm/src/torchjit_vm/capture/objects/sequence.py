@@ -213,22 +213,22 @@ def _hash(domain: CaptureDomain, self: TupleValue) -> Key:
     return tuple(key_of(domain, v) for v in elements.items(domain, self))
 
 
-def _list_text(domain: CaptureDomain, value: Any) -> str:
+def _list_text(domain: CaptureDomain, value: ListValue) -> str:
     return f"[{joined_texts(domain, elements.items(domain, value))}]"
 
 
-def _tuple_text(domain: CaptureDomain, value: Any) -> str:
+def _tuple_text(domain: CaptureDomain, value: TupleValue) -> str:
     items = elements.items(domain, value)
     return f"({joined_texts(domain, items)},)" if len(items) == 1 else f"({joined_texts(domain, items)})"
 
 
-def _deque_text(domain: CaptureDomain, value: Any) -> str:
+def _deque_text(domain: CaptureDomain, value: ListValue) -> str:
     limit = elements.maximum(value)
     more = "" if limit is None else f", maxlen={limit}"
     return f"{value.cls.__name__}({_list_text(domain, value)}{more})"
 
 
-_TEXTS: dict[Any, tuple[str, Callable[[CaptureDomain, Any], str]]] = {
+_TEXTS: dict[object, tuple[str, Callable[[CaptureDomain, Any], str]]] = {
     list.__repr__: ("[...]", _list_text),
     tuple.__repr__: ("(...)", _tuple_text),
     deque.__repr__: ("[...]", _deque_text),

@@ -66,7 +66,7 @@ def _hash(domain: CaptureDomain, self: SetValue) -> Key:
     return frozenset(set_entries(domain, self)) if issubclass(self.cls, frozenset) else unhashable(domain, self)
 
 
-def _shown(domain: CaptureDomain, value: Any) -> str:
+def _shown(domain: CaptureDomain, value: SetValue) -> str:
     items = set_items(domain, value)
     if not items:
         return f"{value.cls.__name__}()"
