@@ -17,7 +17,7 @@ from torchjit_vm.capture import (
     members,
     operators,
 )
-from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.builtin_table import builtin, method, method_of
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
     ChainIterator,
@@ -267,27 +267,25 @@ def _iterator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value
     return take_next(domain, args[0], None)
 
 
-@method("send", types.GeneratorType, types.CoroutineType)
-def _generator_send(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    generator = cast(GeneratorValue, args[0])
-    nothing = type(args[1]) is Const and args[1].value is None
+@method_of(GeneratorValue, "send", types.GeneratorType, types.CoroutineType)
+def _generator_send(domain: CaptureDomain, generator: GeneratorValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    nothing = type(args[0]) is Const and args[0].value is None
     if not nothing and not (generator.started or generator.finished):
         text = f"can't send non-None value to a just-started {iteration.kind_of(generator)}"
         raise domain.error(TypeError, text)
-    done, value = iteration.resume(domain, generator, args[1])
+    done, value = iteration.resume(domain, generator, args[0])
     if done:
         raise stop(domain, value)
     return value
 
 
-@method("throw", types.GeneratorType, types.CoroutineType)
-def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    generator = cast(GeneratorValue, args[0])
-    exception, cls = args[1], type_of(domain, args[1])
-    if len(args) > 2:
-        if WARNS_OF_THROW or not isinstance(args[2], Obj) or not issubclass(args[2].cls, BaseException):
+@method_of(GeneratorValue, "throw", types.GeneratorType, types.CoroutineType)
+def _generator_throw(domain: CaptureDomain, generator: GeneratorValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    exception, cls = args[0], type_of(domain, args[0])
+    if len(args) > 1:
+        if WARNS_OF_THROW or not isinstance(args[1], Obj) or not issubclass(args[1].cls, BaseException):
             return None
-        exception = args[2]  # as `contextlib` calls it
+        exception = args[1]  # as `contextlib` calls it
     elif type(exception) is Known and isinstance(exception.obj, type) and issubclass(exception.obj, BaseException):
         try:
             exception = domain.make_raise(exception, None)
@@ -302,11 +300,11 @@ def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Val
     return value
 
 
-@method("__await__", types.CoroutineType)
-def _await(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return coroutines.AwaitIterator(cast(GeneratorValue, args[0]))
+@method_of(GeneratorValue, "__await__", types.CoroutineType)
+def _await(domain: CaptureDomain, own: GeneratorValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return coroutines.AwaitIterator(own)
 
 
-@method("close", types.GeneratorType, types.CoroutineType)
-def _generator_close(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return iteration.close(domain, cast(GeneratorValue, args[0]))
+@method_of(GeneratorValue, "close", types.GeneratorType, types.CoroutineType)
+def _generator_close(domain: CaptureDomain, own: GeneratorValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return iteration.close(domain, own)

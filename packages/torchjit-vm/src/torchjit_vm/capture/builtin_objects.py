@@ -10,7 +10,7 @@ import re
 import threading
 import types
 from collections import OrderedDict, defaultdict, deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import (
     atoms,
@@ -30,8 +30,9 @@ from torchjit_vm.capture import (
     stores,
     texts,
 )
-from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.builtin_table import builtin, method, method_of
 from torchjit_vm.capture.exceptions import note_write
+from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.special_methods import has_method
 from torchjit_vm.capture.stand_in_classes import stand_in_of
@@ -48,6 +49,7 @@ from torchjit_vm.capture.values import (
     Mirror,
     Obj,
     SetValue,
+    SliceValue,
     TracebackValue,
     TupleValue,
     Value,
@@ -352,7 +354,7 @@ def _substituting(function: Any, name: str) -> None:
         flagged = isinstance(flags, (Const, Known))
         if type(pattern) is not Const or not flagged:
             return None
-        real = domain.use(flags) if type(flags) is Const else cast(Known, flags).obj
+        real = to_raw(domain, flags)
         compiled = operators.compute(domain, re.compile, domain.use(pattern), real)
         return _substitute(domain, compiled, given, name == "subn")
 
@@ -363,8 +365,8 @@ def _substituting(function: Any, name: str) -> None:
 def _directly(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not all(isinstance(v, (Const, Known)) for v in [*args, *kwargs.values()]):
         return None
-    real = [domain.use(v) if type(v) is Const else cast(Known, v).obj for v in args]
-    named = {k: domain.use(v) if type(v) is Const else cast(Known, v).obj for k, v in kwargs.items()}
+    real = [to_raw(domain, v) for v in args]
+    named = {k: to_raw(domain, v) for k, v in kwargs.items()}
     return operators.compute(domain, lambda: function(*real, **named))
 
 
@@ -402,9 +404,9 @@ def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return Const(sum(comparisons.same_or_equal(domain, v, args[1]) for v in items))
 
 
-@method("indices", slice)
-def _indices(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    where, length = domain.slice(cast(Any, args[0])), domain.index(args[1])
+@method_of(SliceValue, "indices", slice)
+def _indices(domain: CaptureDomain, own: SliceValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+    where, length = domain.slice(own), domain.index(args[0])
     return operators.compute(domain, where.indices, length)
 
 
@@ -422,8 +424,6 @@ def _join(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("format", str)
 def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    from torchjit_vm.capture.raw import constant_of, is_constant  # noqa: PLC0415  the table is imported while raw is half made
-
     values = [*args, *kwargs.values()]
     if not all(is_constant(domain, v) for v in values):
         text = args[0].value if type(args[0]) is Const else None

@@ -14,7 +14,7 @@ from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.class_making import is_library
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.types import classes_of, type_of
 from torchjit_vm.capture.values import NEW, Const, Known, Leaf, Obj, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -359,9 +359,10 @@ _NO_MEMBERS = frozenset(typing.EXCLUDED_ATTRIBUTES)  # type: ignore[attr-defined
 
 @builtin(type.__subclasscheck__)
 def _plain_subclass_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if len(args) != 2 or not all(isinstance(a, Known) and isinstance(a.obj, type) for a in args):
+    classes = classes_of(args)
+    if classes is None or len(classes) != 2:
         return None
-    target, cls = (cast(Known, a).obj for a in args)
+    target, cls = classes
     domain.guard_mro(cls)
     return domain.constant(target in cls.__mro__)
 
@@ -379,9 +380,10 @@ def _plain_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -
 @builtin(_abc_subclasscheck)
 def _abstract_subclass_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     # What `ABCMeta.__subclasscheck__` calls, past a check of the metaclass's own.
-    if len(args) != 2 or not all(isinstance(a, Known) and isinstance(a.obj, type) for a in args):
+    classes: Any = classes_of(args)
+    if classes is None or len(classes) != 2:
         return None
-    target, cls = (cast(Known, a).obj for a in args)
+    target, cls = classes
     check = abc.ABCMeta.__subclasscheck__
     _refuse_first_question(domain, cls, target)
     answer = check(target, cls)

@@ -73,13 +73,9 @@ def _build_class(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Val
     keywords = dict(kwargs)
     meta = _metaclass(domain, keywords.pop("metaclass", None), bases)
     library = meta.obj in _LIBRARY_METACLASSES or meta.obj in domain.policy.class_makers
-    namespace = DictValue() if library else _prepare(domain, meta, [name, TupleValue(bases)], keywords)
+    namespace = DictValue() if library else _prepare(domain, meta, [name, TupleValue(list(bases))], keywords)
     if library:
-        domain.of(LibraryBodies)[namespace] = (
-            meta.obj,
-            str(domain.use(name)),
-            tuple(cast(Known, b).obj for b in bases),
-        )
+        domain.of(LibraryBodies)[namespace] = (meta.obj, str(domain.use(name)), tuple(b.obj for b in bases))
     frame = domain.vm.new_frame(body.code, [], list(body.closure), body.globals, body)
     frame.namespace = namespace
     cell = domain.vm.finish(frame)
@@ -88,22 +84,24 @@ def _build_class(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Val
     if library:
         made = _library_class(domain, meta, str(domain.use(name)), bases, namespace, keywords)
     else:
-        made = domain.vm.call(meta, [name, TupleValue(bases), namespace], keywords)
+        made = domain.vm.call(meta, [name, TupleValue(list(bases)), namespace], keywords)
     if isinstance(cell, CellValue) and is_made(domain, made) and domain.cell_get(cell) is None:
         domain.cell_set(cell, made)
     return made
 
 
-def _resolved(domain: CaptureDomain, given: list[Value]) -> list[Value]:
+def _resolved(domain: CaptureDomain, given: list[Value]) -> list[Known]:
     """The bases, generic aliases and the like replaced by what they stand for."""
-    bases: list[Value] = []
+    bases: list[Known] = []
     for base in given:
         if type(base) is Known and isinstance(base.obj, type):
             bases.append(base)
         elif type(base) in (Known, Obj) and _is_typing(base):
             real = stand_in_of(domain, base)
             everything = tuple(stand_in_of(domain, v) for v in given)
-            bases.extend(pinned(domain, b, getattr(b, "__name__", "base")) for b in real.__mro_entries__(everything))
+            bases.extend(
+                _pinned_class(domain, b, getattr(b, "__name__", "base")) for b in real.__mro_entries__(everything)
+            )
         else:
             raise domain.graph_break(CLASS_BODY, f"a base of type {type_of(domain, base).__name__}")
     return bases
@@ -118,12 +116,12 @@ def _is_typing(base: Value) -> bool:
     )
 
 
-def _metaclass(domain: CaptureDomain, asked: Value | None, bases: list[Value]) -> Known:
+def _metaclass(domain: CaptureDomain, asked: Value | None, bases: list[Known]) -> Known:
     if asked is not None and not (type(asked) is Known and isinstance(asked.obj, type)):
         raise domain.graph_break(CLASS_BODY, "a metaclass that is no class")
     winner: type = asked.obj if type(asked) is Known else type
     for base in bases:
-        meta = type(cast(Known, base).obj)
+        meta = type(base.obj)
         if is_subtype(meta, winner):
             winner = meta
         elif not is_subtype(winner, meta):
@@ -132,7 +130,11 @@ def _metaclass(domain: CaptureDomain, asked: Value | None, bases: list[Value]) -
                 "metaclasses of all its bases"
             )
             raise domain.error(TypeError, text)
-    return cast(Known, pinned(domain, winner, winner.__qualname__))
+    return _pinned_class(domain, winner, winner.__qualname__)
+
+
+def _pinned_class(domain: CaptureDomain, cls: type, label: str) -> Known:
+    return cast(Known, pinned(domain, cls, label))
 
 
 class LibraryBodies(dict[Value, tuple[type, str, tuple[type, ...]]]):
@@ -158,10 +160,17 @@ def _namespace(domain: CaptureDomain, value: Value) -> tuple[dict[str, Value], V
     return entries, entries.pop("__classcell__", None)
 
 
+def _bases_of(domain: CaptureDomain, value: TupleValue) -> list[Known] | None:
+    """The classes in a tuple; None if one of its items is none."""
+    given = elements.items(domain, value)
+    bases = [b for b in given if type(b) is Known and isinstance(b.obj, type)]
+    return bases if len(bases) == len(given) else None
+
+
 def make_by_type(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
     """`type(name, bases, namespace)`."""
-    bases = elements.items(domain, args[1]) if isinstance(args[1], TupleValue) else []
-    if not all(type(b) is Known and isinstance(b.obj, type) for b in bases):
+    bases = _bases_of(domain, args[1]) if isinstance(args[1], TupleValue) else []
+    if bases is None:
         return None
     meta = _metaclass(domain, None, bases)
     if meta.obj in _LIBRARY_METACLASSES:
@@ -181,11 +190,11 @@ def call_metaclass(
         made = domain.vm.call(members.member_value(domain, new), [function, *args], dict(kwargs))
     else:
         made = _type_new(domain, [function, *args], kwargs)
-    if made is None or type(made) is Frame or not is_made(domain, made):
+    if type(made) is not Known or not is_made(domain, made):
         return made
-    init = members.find_member(domain, type(cast(Known, made).obj), "__init__")
+    init = members.find_member(domain, type(made.obj), "__init__")
     if init.kind == members.FUNCTION:
-        domain.check_init(domain.vm.call(members.member_value(domain, init), [cast(Known, made), *args], dict(kwargs)))
+        domain.check_init(domain.vm.call(members.member_value(domain, init), [made, *args], dict(kwargs)))
     return made
 
 
@@ -207,8 +216,8 @@ def _type_new(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
     if len(args) != 4 or not (type(args[0]) is Known and type(args[1]) is Const and isinstance(args[2], TupleValue)):
         return None
     meta, name = args[0], str(domain.use(args[1]))
-    bases = elements.items(domain, args[2])
-    if not all(type(b) is Known and isinstance(b.obj, type) for b in bases):
+    bases = _bases_of(domain, args[2])
+    if bases is None:
         return None
     entries, cell = _namespace(domain, args[3])
     if type(members.walk(meta.obj.__mro__, "mro")) is types.FunctionType:
@@ -217,7 +226,7 @@ def _type_new(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
         # Each look at the twin would run it.
         raise domain.graph_break(CLASS_BODY, "a metaclass with a __getattribute__ of its own")
     entries.setdefault("__module__", Const(domain.vm.frames[-1].globals.get("__name__")))
-    made = MadeClass(make_class, meta, name, list(bases), entries, dict(kwargs), born=domain.vm.step)
+    made = MadeClass(make_class, meta, name, bases, entries, dict(kwargs), born=domain.vm.step)
     value = _remember(domain, _make_twin(domain, made, raises=True), made)
     if isinstance(cell, CellValue):
         domain.cell_set(cell, value)
@@ -243,9 +252,9 @@ def _make_twin(domain: CaptureDomain, made: MadeClass, *, raises: bool) -> type:
     """The twin; what its making raises is the program's error if no code of the program had a part in it."""
     namespace = {k: stand_in_of(domain, v) for k, v in made.namespace.items()}
     keywords = {k: stand_in_of(domain, v) for k, v in made.keywords.items()}
-    bases = tuple(cast(Known, b).obj for b in made.bases)
+    bases = tuple(b.obj for b in made.bases)
     try:
-        twin: type = cast(Any, made.make)(cast(Known, made.meta).obj, made.name, bases, namespace, keywords)
+        twin: type = cast(Any, made.make)(made.meta.obj, made.name, bases, namespace, keywords)
     except (TypeError, ValueError, AttributeError, RuntimeError) as error:
         if raises and type(error) in (TypeError, ValueError):
             raise domain.error(type(error), str(error)) from None
@@ -254,12 +263,12 @@ def _make_twin(domain: CaptureDomain, made: MadeClass, *, raises: bool) -> type:
 
 
 def _library_class(
-    domain: CaptureDomain, meta: Known, name: str, bases: list[Value], namespace: Value, kwargs: dict[str, Value]
+    domain: CaptureDomain, meta: Known, name: str, bases: list[Known], namespace: Value, kwargs: dict[str, Value]
 ) -> Value:
     """A class of a metaclass that runs as a whole, at capture for the twin and in each call."""
     entries, _ = _namespace(domain, namespace)
     if issubclass(meta.obj, enum.EnumType):
-        _refuse_hooks(domain, entries, tuple(cast(Known, b).obj for b in bases))
+        _refuse_hooks(domain, entries, tuple(b.obj for b in bases))
     for content in entries.values():
         cls = type_of(domain, content)
         if hasattr(cls, "__set_name__") and not is_library(cls):
@@ -310,9 +319,10 @@ def apply_to_class(
 
     Its result is the class, a class in its place, or nothing of interest.
     """
-    if not args or not is_made(domain, args[0]):
+    value = args[0] if args else None
+    if type(value) is not Known or not is_made(domain, value):
         return None
-    cls: type = cast(Known, args[0]).obj
+    cls: type = value.obj
     rest = [stand_in_of(domain, a) for a in args[1:]]
     named = {k: stand_in_of(domain, v) for k, v in kwargs.items()}
     try:
@@ -323,7 +333,7 @@ def apply_to_class(
     note_change(domain, cls, ("call", function, list(args[1:]), dict(kwargs), replaced))
     _note_parts(domain, cls)
     if result is cls:
-        return args[0]
+        return value
     if replaced is not None:
         before = domain.made_classes[cls]
         made = MadeClass(

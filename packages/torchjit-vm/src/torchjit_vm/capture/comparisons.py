@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import (
     attributes,
@@ -43,17 +43,16 @@ __all__ = ["compare", "contains", "is_", "same_or_equal", "search"]
 def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
     if left is right:
         return True
-    tl, tr = type(left), type(right)
-    if tl is Const or tr is Const:
-        if tl is Const and tr is Const:
-            return _same_constant(domain, cast(Const, left), cast(Const, right))
-        const, other = (left, right) if tl is Const else (right, left)
-        if type(other) is Leaf and domain.leaves.type_of(other.payload) is type(cast(Const, const).value):
+    if type(left) is Const or type(right) is Const:
+        if type(left) is Const and type(right) is Const:
+            return _same_constant(domain, left, right)
+        const, other = (left, right) if type(left) is Const else (right, left)
+        if type(other) is Leaf and type(const) is Const and domain.leaves.type_of(other.payload) is type(const.value):
             return is_(domain, const, settled(domain, other))  # numbers: some are one object wherever they are made
         type_of(domain, const)  # the types differ, and that is relied on
         return False
-    if tl is Known and tr is Known:
-        return left.obj is right.obj  # type: ignore[attr-defined]
+    if type(left) is Known and type(right) is Known:
+        return left.obj is right.obj
     first, second = getattr(left, "path", None), getattr(right, "path", None)
     if first is not None and second is not None and left.real is not NEW and right.real is not NEW:  # type: ignore[attr-defined]
         if left.real is right.real:  # type: ignore[attr-defined]

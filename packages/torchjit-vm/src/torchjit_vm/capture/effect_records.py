@@ -11,7 +11,7 @@ import attrs
 
 if TYPE_CHECKING:
     from torchjit_core.location import CodeLocation
-    from torchjit_vm.capture.values import Obj, Value
+    from torchjit_vm.capture.values import Known, Obj, Value
     from torchjit_vm.frame import Frame
 
 __all__ = ["Draw", "MadeClass", "Part", "Prepared", "ReorderedCall", "Settled", "Standin", "Step"]
@@ -114,9 +114,9 @@ class MadeClass:
     def __init__(
         self,
         make: Callable[..., type] | None,
-        meta: Value,
+        meta: Known,
         name: str,
-        bases: list[Value],
+        bases: list[Known],
         namespace: dict[str, Value],
         keywords: dict[str, Value],
         before: type | None = None,

@@ -25,7 +25,7 @@ _ASYNC = inspect.CO_ASYNC_GENERATOR
 
 
 def make_function(domain: CaptureDomain, frame: Frame[Value], code: Value) -> Value:
-    return FunctionValue(types.FunctionType, cast(CodeType, cast(Const, code).value), frame.globals)
+    return FunctionValue(types.FunctionType, cast(Const, code).value, frame.globals)
 
 
 def set_function_attribute(domain: CaptureDomain, function: Value, flag: int, value: Value) -> None:

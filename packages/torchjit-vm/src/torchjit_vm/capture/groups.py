@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeGuard
 
 from torchjit_vm.capture import attributes, elements, iteration, lengths
-from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.builtin_table import builtin, method, method_of
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.slots import slot
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.types import classes_of, type_of
 from torchjit_vm.capture.values import NEW, Const, Known, ListValue, Obj, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["match_group", "new_group", "prepare_reraise"]
 _Test = Callable[[Value], bool]
 
 
-def _is_group(domain: CaptureDomain, value: Value) -> bool:
+def _is_group(value: Value) -> TypeGuard[Obj]:
     return isinstance(value, Obj) and issubclass(value.cls, BaseExceptionGroup)
 
 
@@ -68,27 +68,26 @@ def _init(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) ->
     return Const(None)
 
 
-def _members(domain: CaptureDomain, group: Value) -> list[Value]:
-    return iteration.items_of(domain, slot(domain, cast(Obj, group), "exceptions"))
+def _members(domain: CaptureDomain, group: Obj) -> list[Value]:
+    return iteration.items_of(domain, slot(domain, group, "exceptions"))
 
 
 def _leaves(domain: CaptureDomain, value: Value) -> Iterator[Value]:
-    if not _is_group(domain, value):
+    if not _is_group(value):
         yield value
         return
     for member in _members(domain, value):
         yield from _leaves(domain, member)
 
 
-def _derive(domain: CaptureDomain, group: Value, members: list[Value]) -> Value:
+def _derive(domain: CaptureDomain, source: Obj, members: list[Value]) -> Value:
     """A group like this one of other exceptions, with its traceback, chain and notes."""
-    derive = domain.vm.finish(domain.load_attr(group, "derive"))
+    derive = domain.vm.finish(domain.load_attr(source, "derive"))
     made = domain.vm.call(derive, [ListValue(members)])
     if not (isinstance(made, Obj) and issubclass(made.cls, BaseExceptionGroup)):
         raise domain.error(TypeError, "derive must return an instance of BaseExceptionGroup")
     if made.real is not NEW:
         raise domain.graph_break(UNKNOWN_OPERATION, "derive() of an exception group gave one that existed before")
-    source = cast(Obj, group)
     for name in ("__cause__", "__context__"):
         made.attrs[name] = slot(domain, source, name)
     notes = attributes.instance_attr(domain, source, "__notes__")
@@ -110,7 +109,7 @@ def _split(
     """What passes the test, and the rest: nobody makes groups of that where it is not asked for."""
     if test(value):
         return value, None
-    if not _is_group(domain, value):
+    if not _is_group(value):
         return None, value
     passed: list[Value] = []
     rest: list[Value] = []
@@ -137,9 +136,7 @@ def _condition(domain: CaptureDomain, condition: Value) -> _Test:
 
 def _classes(value: Value) -> tuple[type, ...] | None:
     items = value.items if isinstance(value, TupleValue) and value.items is not None else [value]
-    if all(type(v) is Known and isinstance(v.obj, type) for v in items):
-        return tuple(cast(Known, v).obj for v in items)
-    return None
+    return classes_of(items)
 
 
 @method("split", BaseExceptionGroup)
@@ -153,15 +150,14 @@ def _subgroup(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
     return _split(domain, args[0], _condition(domain, args[1]), rest_too=False)[0] or Const(None)
 
 
-@method("derive", BaseExceptionGroup)
-def _derive_method(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    message = slot(domain, cast(Obj, args[0]), "message")
-    return new_group(domain, BaseExceptionGroup, [message, args[1]])
+@method_of(Obj, "derive", BaseExceptionGroup)
+def _derive_method(domain: CaptureDomain, own: Obj, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return new_group(domain, BaseExceptionGroup, [slot(domain, own, "message"), args[0]])
 
 
-@method("__str__", BaseExceptionGroup)
-def _text(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    return group_text(domain, cast(Obj, args[0]))
+@method_of(Obj, "__str__", BaseExceptionGroup)
+def _text(domain: CaptureDomain, own: Obj, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return group_text(domain, own)
 
 
 def group_text(domain: CaptureDomain, group: Obj) -> Value:
@@ -182,7 +178,7 @@ def match_group(domain: CaptureDomain, group: Value, types: Value) -> tuple[Valu
     if any(issubclass(c, BaseExceptionGroup) for c in classes):
         raise domain.error(TypeError, "catching ExceptionGroup with except* is not allowed. Use except instead.")
     domain.vm.on_leave = domain.origins.pop  # an exception that leaves a frame has another traceback from there on
-    if _is_group(domain, group):
+    if _is_group(group):
         passed, rest = _split(domain, group, lambda value: issubclass(type_of(domain, value), classes))
         return rest, passed
     if issubclass(type_of(domain, group), classes):
@@ -195,9 +191,9 @@ def match_group(domain: CaptureDomain, group: Value, types: Value) -> tuple[Valu
 def prepare_reraise(domain: CaptureDomain, group: Value, exceptions: Value) -> Value:
     """The end of `except*` clauses: what is raised of what they raised and did not handle."""
     found = [v for v in iteration.items_of(domain, exceptions) if not (type(v) is Const and v.value is None)]
-    if not found or not _is_group(domain, group):
+    if not found or not _is_group(group):
         return found[0] if found else Const(None)
-    if cast(Obj, group).real is not NEW and any(_is_group(domain, e) and cast(Obj, e).real is not NEW for e in found):
+    if group.real is not NEW and any(_is_group(e) and e.real is not NEW for e in found):
         raise domain.graph_break(UNKNOWN_OPERATION, "what is a part of an exception group is told by its traceback")
     again = [e for e in found if e is group or domain.origins.get(e) is domain.origins.get(group, group)]
     new = [e for e in found if e not in again]

@@ -124,8 +124,7 @@ def cell_set(domain: CaptureDomain, cell: Value, content: Value | None) -> None:
 
 def import_name(domain: CaptureDomain, frame: Frame[Value], name: str, fromlist: Value, level: Value) -> Value:
     """An import of a module that is loaded already: what the table of modules holds."""
-    names = cast(Const, fromlist).value
-    depth = cast(Const, level).value
+    names, depth = domain.use(fromlist), domain.use(level)
     full = name
     if depth:
         package = frame.globals.get("__package__") or frame.globals.get("__name__", "").rpartition(".")[0]

@@ -164,16 +164,16 @@ def binary(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Va
     if domain.library_values and (made := library_numbers.binary(domain, binary, function, left, right)) is not None:
         return made
     tl, tr = type(left), type(right)
-    if tl is Const and tr is Const:
-        return _binary_constants(domain, function, cast(Const, left), cast(Const, right))
+    if type(left) is Const and type(right) is Const:
+        return _binary_constants(domain, function, left, right)
     if tl is AtomObject or tr is AtomObject:
         plain = _plain_operands(domain, function, left, right)
         if type(plain[0]) is Const and type(plain[1]) is Const:
             return _compute_plain(domain, function, left, right)
         if plain != (left, right):
             return binary(domain, function, *plain)
-    if function in (operator.mod, operator.imod) and tl is Const and isinstance(cast(Const, left).value, (str, bytes)):
-        return _percent(domain, cast(Const, left), right)
+    if function in (operator.mod, operator.imod) and type(left) is Const and isinstance(left.value, (str, bytes)):
+        return _percent(domain, left, right)
     if tl is Leaf or tr is Leaf:
         answer = _binary_leaf(domain, function, left, right)
         if answer is not None:

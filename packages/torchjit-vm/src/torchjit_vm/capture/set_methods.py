@@ -114,8 +114,8 @@ def _decided_by_one(name: str, wanted: bool) -> None:
     @method(name, set, frozenset)
     def relate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         mine = elements.set_entries(domain, _as_set(domain, args[0]))
-        known = isinstance(args[1], SetValue)
-        others = sets.set_items(domain, cast(SetValue, args[1])) if known else collecting.each(domain, args[1])
+        given = args[1]
+        others = sets.set_items(domain, given) if isinstance(given, SetValue) else collecting.each(domain, given)
         return domain.constant(all((keys.key_of(domain, v) in mine) is wanted for v in others))
 
 
@@ -136,10 +136,9 @@ def _pop(domain: CaptureDomain, own: SetValue, args: _Args, kwargs: _Kwargs) -> 
 
 
 def _in_place(name: str, function: Op) -> None:
-    @method(name, set)
-    def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        target = cast(SetValue, args[0])
-        others = [_as_set(domain, a) for a in args[1:]] if function is operator.and_ else args[1:]
+    @method_of(SetValue, name, set)
+    def combine(domain: CaptureDomain, target: SetValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+        others = [_as_set(domain, a) for a in args] if function is operator.and_ else args
         for other in others:
             elements = _as_set(domain, other)
             source = set_source(domain, other, elements)

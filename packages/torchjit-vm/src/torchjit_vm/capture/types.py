@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.type_slots import SLOTS
-from torchjit_vm.capture.values import Obj, Value
+from torchjit_vm.capture.values import Known, Obj, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["is_subtype", "type_of"]
+__all__ = ["classes_of", "is_subtype", "type_of"]
 
 
 def type_of(domain: CaptureDomain, value: Value) -> type:
@@ -21,6 +22,12 @@ def type_of(domain: CaptureDomain, value: Value) -> type:
     if slot is None:
         raise TypeError(f"{type(value).__name__} does not say its type")
     return slot(domain, value)
+
+
+def classes_of(values: Sequence[Value]) -> tuple[type, ...] | None:
+    """The classes that values stand for; None if one of them is none."""
+    classes = tuple(v.obj for v in values if type(v) is Known and isinstance(v.obj, type))
+    return classes if len(classes) == len(values) else None
 
 
 def is_subtype(cls: type, of: type) -> bool:
