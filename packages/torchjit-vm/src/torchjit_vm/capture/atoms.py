@@ -47,38 +47,13 @@ def real_of(domain: CaptureDomain, value: Value) -> Any:
     return type(plain).__new__(value.cls, plain)
 
 
-_HARMLESS = frozenset(
-    {
-        "__init__",
-        "__new__",
-        "__module__",
-        "__doc__",
-        "__slots__",
-        "__dict__",
-        "__weakref__",
-        "__qualname__",
-        "__annotations__",
-    }
-    | {
-        "__init_subclass__",
-        "__set_name__",
-        "__class_getitem__",
-        "__match_args__",
-        "__getattr__",
-        "__setattr__",
-        "__delattr__",
-    }
-    | {
-        "__orig_bases__",
-        "__parameters__",
-        "__static_attributes__",
-        "__firstlineno__",
-        "__copy__",
-        "__deepcopy__",
-        "__reduce__",
-    }
-    | {"__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__getstate__", "__setstate__", "__abstractmethods__"}
-)
+_HARMLESS = frozenset({
+    "__init__", "__new__", "__module__", "__doc__", "__slots__", "__dict__", "__weakref__",
+    "__qualname__", "__annotations__", "__init_subclass__", "__set_name__", "__class_getitem__", "__match_args__", "__getattr__",
+    "__setattr__", "__delattr__", "__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__", "__copy__",
+    "__deepcopy__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__getstate__", "__setstate__",
+    "__abstractmethods__",
+})  # fmt: skip
 """Members that C code does not ask for when it works on a value."""
 
 

@@ -224,21 +224,19 @@ def _jump_if_false(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) 
     return _jump(out, f"not {stack[-1]}", arg)
 
 
-def _jump(out: Rebuilder, condition: str, target: int) -> Form:
+def _jump(out: Rebuilder, condition: str, target: int, pops: int = 1) -> Form:
     name = out.fresh("c")
-    return Form((f"{name} = {condition}",), (Outcome(name, 1, (), target), Outcome(None, 1, ())))
+    return Form((f"{name} = {condition}",), (Outcome(name, pops, (), target), Outcome(None, 1, ())))
 
 
 @_form("JUMP_IF_TRUE_OR_POP")
 def _jump_if_true_or_pop(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    name = out.fresh("c")
-    return Form((f"{name} = bool({stack[-1]})",), (Outcome(name, 0, (), arg), Outcome(None, 1, ())))
+    return _jump(out, f"bool({stack[-1]})", arg, 0)
 
 
 @_form("JUMP_IF_FALSE_OR_POP")
 def _jump_if_false_or_pop(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    name = out.fresh("c")
-    return Form((f"{name} = not {stack[-1]}",), (Outcome(name, 0, (), arg), Outcome(None, 1, ())))
+    return _jump(out, f"not {stack[-1]}", arg, 0)
 
 
 @_form("UNPACK_SEQUENCE")

@@ -359,8 +359,7 @@ _NO_MEMBERS = frozenset(typing.EXCLUDED_ATTRIBUTES)  # type: ignore[attr-defined
 
 @builtin(type.__subclasscheck__)
 def _plain_subclass_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    classes = classes_of(args)
-    if classes is None or len(classes) != 2:
+    if len(args) != 2 or (classes := classes_of(args)) is None:
         return None
     target, cls = classes
     domain.guard_mro(cls)

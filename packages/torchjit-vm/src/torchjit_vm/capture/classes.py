@@ -99,9 +99,7 @@ def _resolved(domain: CaptureDomain, given: list[Value]) -> list[Known]:
         elif type(base) in (Known, Obj) and _is_typing(base):
             real = stand_in_of(domain, base)
             everything = tuple(stand_in_of(domain, v) for v in given)
-            bases.extend(
-                _pinned_class(domain, b, getattr(b, "__name__", "base")) for b in real.__mro_entries__(everything)
-            )
+            bases.extend(_class(domain, b, getattr(b, "__name__", "base")) for b in real.__mro_entries__(everything))
         else:
             raise domain.graph_break(CLASS_BODY, f"a base of type {type_of(domain, base).__name__}")
     return bases
@@ -130,10 +128,10 @@ def _metaclass(domain: CaptureDomain, asked: Value | None, bases: list[Known]) -
                 "metaclasses of all its bases"
             )
             raise domain.error(TypeError, text)
-    return _pinned_class(domain, winner, winner.__qualname__)
+    return _class(domain, winner, winner.__qualname__)
 
 
-def _pinned_class(domain: CaptureDomain, cls: type, label: str) -> Known:
+def _class(domain: CaptureDomain, cls: type, label: str) -> Known:
     return cast(Known, pinned(domain, cls, label))
 
 
