@@ -10,15 +10,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from torchjit_vm.assembly.listing import Instruction, Item, Listing
-from torchjit_vm.assembly.opcodes import (
-    CHECKED_LOAD,
-    FREE_OPS,
-    LOCALS_OPS,
-    MAX_PAIRED,
-    OPCODES,
-    PAIRS,
-    PLAIN_LOADS,
-)
+from torchjit_vm.assembly.opcodes import CHECKED_LOAD, FREE_OPS, LOCALS_OPS, MAX_PAIRED, OPCODES, PAIRS, PLAIN_LOADS
 
 __all__ = ["add_locals", "check_loads"]
 

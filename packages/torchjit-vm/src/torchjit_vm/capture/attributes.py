@@ -397,13 +397,16 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         there = name[:1] == "_" and type(raw) is types.GetSetDescriptorType
     if there and value.path is not None and not domain.leaves.owns_attribute(value.payload, name):
         return wrap(domain, getattr(value.real, name), value.path.attr(name))
-    asked = [interception.intercept] if domain.interceptors else []
-    if domain.overrides and raw is not MISSING:
-        asked.append(interception.override)
-    for ask in asked:
-        answer = ask(domain, getattr, [value, Const(name)], {})
-        if answer is not None:
-            return answer
+    return _asked_attr(domain, value, name, overridden=domain.overrides and raw is not MISSING)
+
+
+def _asked_attr(domain: CaptureDomain, value: Leaf, name: str, overridden: bool) -> Value:
+    """An attribute that those say who see calls of the handler, else the handler."""
+    answer = interception.intercept(domain, getattr, [value, Const(name)], {}) if domain.interceptors else None
+    if answer is None and overridden:
+        answer = interception.override(domain, getattr, [value, Const(name)], {})
+    if answer is not None:
+        return answer
     try:
         result = domain.leaves.getattr(value.payload, name, domain)
     except AttributeError as error:

@@ -507,24 +507,19 @@ def _asking(rule: Callable[..., Value], function: Op) -> Builtin:
     return lambda domain, args, kwargs: rule(domain, function, *args)
 
 
-def _operator(function: Op, implementation: Builtin) -> None:
-    builtin(function)(implementation)
-
-
-for _rule, _names in (
-    (operators.binary, "add and_ floordiv lshift matmul mul mod or_ pow rshift sub truediv xor getitem"),
-    (operators.binary, "iadd iand ifloordiv ilshift imatmul imul imod ior ipow irshift isub itruediv ixor"),
-    (comparisons.compare, "lt le eq ne gt ge"),
-    (operators.unary, "neg pos invert"),
-):
-    for _function in operator.attrgetter(*_names.split())(operator):
-        _operator(_function, _asking(_rule, _function))
-_operator(operator.not_, lambda domain, args, kwargs: domain.not_(args[0]))
-_operator(operator.truth, lambda domain, args, kwargs: domain.constant(lengths.truth(domain, args[0])))
-_operator(operator.is_, lambda domain, args, kwargs: domain.constant(comparisons.is_(domain, *args)))
-_operator(operator.is_not, lambda domain, args, kwargs: domain.constant(not comparisons.is_(domain, *args)))
-_operator(operator.contains, lambda domain, args, kwargs: comparisons.contains(domain, *args))
-_operator(operator.index, lambda domain, args, kwargs: Const(domain.index(args[0])))
+_operation: Op
+for _operation in (*operators.DUNDERS, *operators.INPLACE, operator.getitem):
+    builtin(_operation)(_asking(operators.binary, _operation))
+for _operation in operators.RICH:
+    builtin(_operation)(_asking(comparisons.compare, _operation))
+for _operation in (operator.neg, operator.pos, operator.invert):
+    builtin(_operation)(_asking(operators.unary, _operation))
+builtin(operator.not_)(lambda domain, args, kwargs: domain.not_(args[0]))
+builtin(operator.truth)(lambda domain, args, kwargs: domain.constant(lengths.truth(domain, args[0])))
+builtin(operator.is_)(lambda domain, args, kwargs: domain.constant(comparisons.is_(domain, *args)))
+builtin(operator.is_not)(lambda domain, args, kwargs: domain.constant(not comparisons.is_(domain, *args)))
+builtin(operator.contains)(lambda domain, args, kwargs: comparisons.contains(domain, *args))
+builtin(operator.index)(lambda domain, args, kwargs: Const(domain.index(args[0])))
 
 
 @builtin(operator.setitem)

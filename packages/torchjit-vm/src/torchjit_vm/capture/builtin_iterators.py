@@ -6,17 +6,7 @@ import itertools
 import types
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import (
-    collecting,
-    coroutines,
-    dicts,
-    elements,
-    iteration,
-    lengths,
-    library,
-    members,
-    operators,
-)
+from torchjit_vm.capture import collecting, coroutines, dicts, elements, iteration, lengths, library, members, operators
 from torchjit_vm.capture.builtin_table import builtin, method, method_of
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
@@ -103,12 +93,6 @@ def _register_library() -> None:
 
 
 _register_library()
-
-
-@builtin(itertools.combinations_with_replacement)
-def _multisets(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    pool = collecting.collected(domain, args[0])
-    return _chosen(domain, itertools.combinations_with_replacement, pool, domain.index(args[1]))
 
 
 @builtin(next)
@@ -243,18 +227,18 @@ def _chosen(domain: CaptureDomain, function: Any, pool: list[Value], count: int)
     return ListIterator([TupleValue(list(p)) for p in function(pool, count)])
 
 
-@builtin(itertools.combinations)
-def _combinations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    pool = collecting.collected(domain, args[0])
-    return _chosen(domain, itertools.combinations, pool, domain.index(args[1]))
+def _choosing(function: Any) -> None:
+    @builtin(function)
+    def choose(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        pool = collecting.collected(domain, args[0])
+        return _chosen(domain, function, pool, domain.index(args[1]))
+
+
+_choosing(itertools.combinations)
+_choosing(itertools.combinations_with_replacement)
 
 
 # Generators.
-
-
-@method("__next__", types.GeneratorType)
-def _generator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return take_next(domain, args[0], None)
 
 
 @method("__iter__", types.GeneratorType, zip, map, enumerate, filter, type(iter([])))
@@ -262,7 +246,9 @@ def _iterator_iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value
     return args[0]
 
 
-@method("__next__", zip, map, enumerate, filter, type(iter([])), type(iter({})), type(iter(range(0))))
+@method(
+    "__next__", types.GeneratorType, zip, map, enumerate, filter, type(iter([])), type(iter({})), type(iter(range(0)))
+)
 def _iterator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return take_next(domain, args[0], None)
 

@@ -38,17 +38,7 @@ from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.stand_in_classes import StandIns, stand_in_of
 from torchjit_vm.capture.types import is_subtype, type_of
-from torchjit_vm.capture.values import (
-    NEW,
-    CellValue,
-    Const,
-    DictValue,
-    FunctionValue,
-    Known,
-    Obj,
-    TupleValue,
-    Value,
-)
+from torchjit_vm.capture.values import NEW, CellValue, Const, DictValue, FunctionValue, Known, Obj, TupleValue, Value
 from torchjit_vm.frame import Frame, Raised
 
 if TYPE_CHECKING:

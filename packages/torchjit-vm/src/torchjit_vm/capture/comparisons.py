@@ -6,13 +6,7 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import (
-    attributes,
-    iteration,
-    lengths,
-    library_numbers,
-    members,
-)
+from torchjit_vm.capture import attributes, iteration, lengths, library_numbers, members
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.operators import RICH, as_tuple, leaf_call
@@ -20,17 +14,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, has_method, is_not_implemented, settled, special_call
 from torchjit_vm.capture.type_slots import SLOTS, Op
 from torchjit_vm.capture.types import is_subtype, type_of
-from torchjit_vm.capture.values import (
-    NEW,
-    AtomObject,
-    Const,
-    IdValue,
-    Known,
-    Leaf,
-    Obj,
-    RandomState,
-    Value,
-)
+from torchjit_vm.capture.values import NEW, AtomObject, Const, IdValue, Known, Leaf, Obj, RandomState, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 

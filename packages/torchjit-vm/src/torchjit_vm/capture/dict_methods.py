@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, defaultdict
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import (
     attributes,
@@ -48,25 +48,15 @@ def _proxy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return None
 
 
-@method("keys", dict, OrderedDict, types.MappingProxyType)
-def _keys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _view(domain, args[0], "keys")
+def _views(kind: str) -> None:
+    @method(kind, dict, OrderedDict, types.MappingProxyType)
+    def view(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        own = dicts.instance_snapshot(domain, args[0]) if isinstance(args[0], InstanceDict) else args[0]
+        return DictView(cast(DictValue, own), kind)
 
 
-@method("values", dict, OrderedDict, types.MappingProxyType)
-def _values(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _view(domain, args[0], "values")
-
-
-@method("items", dict, OrderedDict, types.MappingProxyType)
-def _items(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _view(domain, args[0], "items")
-
-
-def _view(domain: CaptureDomain, value: Value, kind: str) -> Value:
-    if isinstance(value, InstanceDict):
-        return DictView(dicts.instance_snapshot(domain, value), kind)
-    return DictView(cast(DictValue, value), kind)
+for _kind in ("keys", "values", "items"):
+    _views(_kind)
 
 
 @method("pop", dict, OrderedDict)
@@ -196,19 +186,15 @@ def _isdisjoint(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
     return domain.constant(mine.isdisjoint(keys.key_of(domain, v) for v in collecting.each(domain, args[1])))
 
 
-@builtin(OrderedDict.fromkeys)
-def _ordered_fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    made = DictValue(OrderedDict)
-    value = args[1] if len(args) > 1 else kwargs.get("value", Const(None))
-    for key in collecting.each(domain, args[0]):
-        dicts.dict_store(domain, made, keys.key_of(domain, key), key, value)
-    return made
+def _from_keys(cls: type[dict[Any, Any]]) -> None:
+    @builtin(cls.fromkeys)
+    def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        made = DictValue(cls)
+        value = args[1] if len(args) > 1 else kwargs.get("value", Const(None))
+        for key in collecting.each(domain, args[0]):
+            dicts.dict_store(domain, made, keys.key_of(domain, key), key, value)
+        return made
 
 
-@builtin(dict.fromkeys)
-def _fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    made = DictValue()
-    value = args[1] if len(args) > 1 else Const(None)
-    for key in collecting.each(domain, args[0]):
-        dicts.dict_store(domain, made, keys.key_of(domain, key), key, value)
-    return made
+_from_keys(dict)
+_from_keys(OrderedDict)

@@ -16,14 +16,7 @@ from torchjit_vm.capture.dicts import StoredAgain
 from torchjit_vm.capture.members import walk
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.type_slots import SLOTS
-from torchjit_vm.capture.values import (
-    DELETED,
-    NEW,
-    Const,
-    Known,
-    Obj,
-    Value,
-)
+from torchjit_vm.capture.values import DELETED, NEW, Const, Known, Obj, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.values import (
-    NEW,
-    Const,
-    Key,
-    Known,
-    ListValue,
-    SetValue,
-    TupleValue,
-    Value,
-)
+from torchjit_vm.capture.values import NEW, Const, Key, Known, ListValue, SetValue, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain

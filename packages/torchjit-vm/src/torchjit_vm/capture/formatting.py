@@ -13,15 +13,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, settled, special_call
 from torchjit_vm.capture.type_slots import SLOTS, Text
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import (
-    NEW,
-    AtomObject,
-    Const,
-    Known,
-    Leaf,
-    Obj,
-    Value,
-)
+from torchjit_vm.capture.values import NEW, AtomObject, Const, Known, Leaf, Obj, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain

@@ -11,12 +11,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, special_call
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import (
-    Const,
-    Leaf,
-    Obj,
-    Value,
-)
+from torchjit_vm.capture.values import Const, Leaf, Obj, Value
 from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:

@@ -7,13 +7,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import (
-    attributes,
-    library_numbers,
-    members,
-    subscripts,
-    texts,
-)
+from torchjit_vm.capture import attributes, library_numbers, members, subscripts, texts
 from torchjit_vm.capture.atoms import real_of, stripped
 from torchjit_vm.capture.interception import defined_by_program, intercept, override
 from torchjit_vm.capture.made_later import made_later
@@ -22,16 +16,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, is_not_implemented, settled, special_call
 from torchjit_vm.capture.type_slots import SLOTS, Op, Repeat
 from torchjit_vm.capture.types import is_subtype, type_of
-from torchjit_vm.capture.values import (
-    AtomObject,
-    Const,
-    IdValue,
-    Known,
-    Leaf,
-    Obj,
-    TupleValue,
-    Value,
-)
+from torchjit_vm.capture.values import AtomObject, Const, IdValue, Known, Leaf, Obj, TupleValue, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 

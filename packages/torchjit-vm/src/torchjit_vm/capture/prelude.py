@@ -151,13 +151,7 @@ def _seed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         return Const(None)
     if type(real["a"]) not in _SEEDS:
         return None
-    twin = random.Random()
-    operators.compute(domain, lambda: twin.seed(**real))
-    domain.of(SeededGenerators)[generator] = twin
-    domain.mutated_at = domain.vm.step
-    if generator.real is not NEW:
-        _step(domain, Settled(generator, twin))
-    return Const(None)
+    return _settle(domain, generator, lambda twin: twin.seed(**real))
 
 
 @builtin(random.Random.getstate)
@@ -177,7 +171,8 @@ def _set_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
         return None
     state = args[1]
     if is_constant(domain, state):
-        return _set_known(domain, generator, constant_of(domain, state))
+        known = constant_of(domain, state)
+        return _settle(domain, generator, lambda twin: twin.setstate(known))
     if generator.real is NEW:
         return None
     outside = isinstance(state, TupleValue) and state.cls is tuple and state.real is not NEW and state.path is not None
@@ -190,10 +185,10 @@ def _set_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
     return Const(None)
 
 
-def _set_known(domain: CaptureDomain, generator: Obj, state: Any) -> Value | None:
-    """Set a state that is the same in every call."""
+def _settle(domain: CaptureDomain, generator: Obj, change: Callable[[random.Random], None]) -> Value | None:
+    """Bring a generator to a state that is the same in every call."""
     twin = random.Random()
-    operators.compute(domain, lambda: twin.setstate(state))
+    operators.compute(domain, change, twin)
     domain.of(SeededGenerators)[generator] = twin
     domain.mutated_at = domain.vm.step
     if generator.real is not NEW:

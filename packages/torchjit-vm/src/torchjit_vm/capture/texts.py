@@ -14,12 +14,7 @@ from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import (
-    AtomObject,
-    Const,
-    TupleValue,
-    Value,
-)
+from torchjit_vm.capture.values import AtomObject, Const, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain

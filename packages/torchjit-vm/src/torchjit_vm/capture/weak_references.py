@@ -12,17 +12,7 @@ from torchjit_vm.capture.finalizers import Finalizers
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import (
-    NEW,
-    BoundMethod,
-    Const,
-    IdValue,
-    Known,
-    Leaf,
-    Obj,
-    TupleValue,
-    Value,
-)
+from torchjit_vm.capture.values import NEW, BoundMethod, Const, IdValue, Known, Leaf, Obj, TupleValue, Value
 from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:

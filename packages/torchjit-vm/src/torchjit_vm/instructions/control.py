@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchjit_vm.frame import Signal
-from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.registry import Handler, opcode
 
 if TYPE_CHECKING:
     from torchjit_vm.frame import Frame, V
@@ -17,36 +17,30 @@ def jump(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.pc = arg
 
 
-@opcode("POP_JUMP_IF_TRUE", "value --")
-def pop_jump_if_true(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    truth = vm.domain.truth(frame.stack[-1])
-    del frame.stack[-1]
-    if truth:
-        frame.pc = arg
+def _pop_jump_if(wanted: bool) -> Handler:
+    def run(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
+        truth = vm.domain.truth(frame.stack[-1])
+        del frame.stack[-1]
+        if truth is wanted:
+            frame.pc = arg
+
+    return run
 
 
-@opcode("POP_JUMP_IF_FALSE", "value --")
-def pop_jump_if_false(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    truth = vm.domain.truth(frame.stack[-1])
-    del frame.stack[-1]
-    if not truth:
-        frame.pc = arg
+def _pop_jump_if_none(wanted: bool) -> Handler:
+    def run(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
+        none = vm.domain.is_(frame.stack[-1], vm.domain.constant(None))
+        del frame.stack[-1]
+        if none is wanted:
+            frame.pc = arg
+
+    return run
 
 
-@opcode("POP_JUMP_IF_NONE", "value --")
-def pop_jump_if_none(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    none = vm.domain.is_(frame.stack[-1], vm.domain.constant(None))
-    del frame.stack[-1]
-    if none:
-        frame.pc = arg
-
-
-@opcode("POP_JUMP_IF_NOT_NONE", "value --")
-def pop_jump_if_not_none(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    none = vm.domain.is_(frame.stack[-1], vm.domain.constant(None))
-    del frame.stack[-1]
-    if not none:
-        frame.pc = arg
+opcode("POP_JUMP_IF_TRUE", "value --")(_pop_jump_if(True))
+opcode("POP_JUMP_IF_FALSE", "value --")(_pop_jump_if(False))
+opcode("POP_JUMP_IF_NONE", "value --")(_pop_jump_if_none(True))
+opcode("POP_JUMP_IF_NOT_NONE", "value --")(_pop_jump_if_none(False))
 
 
 @opcode("JUMP_IF_TRUE_OR_POP", "value -- | jump: --")
