@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 import torchjit
+from torchjit_report.logs import log_names
 
 FENCE = re.compile(r"^```(python|text)\n(.*?)^```", re.M | re.S)
 COMPARE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -62,7 +63,7 @@ def main() -> int:
         print("page", path, file=sys.stderr, flush=True)
         torch.manual_seed(0)
         results.append(run(path, "--show" in sys.argv))
-        torchjit.set_logs(**dict.fromkeys(torchjit.logs.log_names(), False))
+        torchjit.set_logs(**dict.fromkeys(log_names(), False))
         torchjit.reset()
     return 0 if all(results) else 1
 

@@ -18,8 +18,8 @@ from torchjit.cli import main
 from torchjit.commands import COMMANDS, doctor
 from torchjit.config import describe_settings
 from torchjit.environment import VARIABLES
-from torchjit.logs import describe_logs, log_names
 from torchjit.options import describe_modes, describe_options
+from torchjit_report.logs import describe_logs, log_names
 
 SCRIPT = """
 import sys

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pty
 import select
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +17,7 @@ import pytest
 import torch
 
 import torchjit
-from torchjit import CompileEvent, progress
+from torchjit import CompileEvent
 from torchjit_core import events
 from torchjit_cudagraphs import GraphPool
 from torchjit_cudagraphs.simulated import SimulatedDriver
@@ -182,28 +180,6 @@ def test_what_a_callback_raises_is_the_programs(
 # ------------------------------------------------------------------------------------------ the line on a terminal
 
 
-def test_the_line_says_how_much_has_been_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "DELAY", 0.0)
-    monkeypatch.setattr(progress, "_REDRAW", 0.01)
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-    shown = io.StringIO()
-
-    def wait_for(text: str) -> None:
-        until = time.monotonic() + 20
-        while text not in shown.getvalue():
-            assert time.monotonic() < until, shown.getvalue()[-400:]
-            time.sleep(0.01)
-
-    with progress.progress_line(shown), events.using_compile_id("77/0"), events.activity("capture"):
-        wait_for("compiling a graph [77/0] (0 s)")
-        with events.activity("autotuning"):
-            events.emit("autotune_progress", what="1 x [64, 64]", tried=3, known=12)
-            wait_for("compiling a graph: autotuning [77/0]: 1 x [64, 64] [#####---------------] 3/12 (0 s)")
-        monkeypatch.setenv("COLUMNS", "30")
-        wait_for("\x1b[Kcompiling a graph [7... (")
-
-
 SLOW = """
 import sys, time
 import torch, torchjit
@@ -248,36 +224,3 @@ def test_a_line_says_what_is_compiled_and_goes(tmp_path: Path) -> None:
     shown = on_a_terminal(tmp_path, 1.6)
     assert "compiling <lambda> [0/0] (1 s)" in shown
     assert shown.endswith("\r\x1b[K") and "\n" not in shown
-
-
-def test_what_is_quick_shows_nothing() -> None:
-    shown = io.StringIO()
-    with progress.progress_line(shown):
-        for _ in range(3):
-            with events.activity("capture"):
-                pass
-        drawing = [thread for thread in threading.enumerate() if thread.name == "torchjit-progress"]
-    for thread in drawing:
-        thread.join(20)
-    assert not shown.getvalue()
-
-
-def test_no_line_where_standard_error_is_no_terminal_or_somebody_said_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal:
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(progress, "_shown", [])
-    monkeypatch.setattr(sys, "stderr", None)
-    progress.show_progress()
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setenv("TERM", "dumb")
-    progress.show_progress()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("RANK", "3")
-    progress.show_progress()
-    assert not progress._shown
-    monkeypatch.setenv("RANK", "0")
-    progress.show_progress()
-    (line,) = progress._shown
-    events.stop_listening(line)

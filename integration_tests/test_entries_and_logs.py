@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import torchjit
-from torchjit import logs
-from torchjit.logs import describe_logs, log_names
+from torchjit_report import logs
+from torchjit_report.logs import describe_logs, log_names
 
 X = torch.ones(2, 4)
 

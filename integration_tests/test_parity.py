@@ -16,8 +16,8 @@ import torch._logging._internal
 
 import torchjit
 from torchjit.environment import VARIABLES
-from torchjit.logs import log_names
 from torchjit.stance import STANCES
+from torchjit_report.logs import log_names
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))

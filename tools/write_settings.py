@@ -15,8 +15,8 @@ import torchjit
 from torchjit.config import describe_settings
 from torchjit.described import Described, entries_of
 from torchjit.environment import VARIABLES
-from torchjit.logs import describe_logs
 from torchjit.options import describe_modes, describe_options
+from torchjit_report.logs import describe_logs
 
 PAGE = DOCS / "settings.md"
 HEAD = """# Settings

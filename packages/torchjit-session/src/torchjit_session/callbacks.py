@@ -12,7 +12,15 @@ from torchjit_core.reasons import UserTypeError, reason
 from torchjit_core.user_errors import told
 from torchjit_session.sharing import all_compilations
 
-__all__ = ["Callback", "CompileEvent", "Phase", "describe_activity", "on_compile_end", "on_compile_start"]
+__all__ = [
+    "Callback",
+    "CompileEvent",
+    "Phase",
+    "describe_activity",
+    "function_of",
+    "on_compile_end",
+    "on_compile_start",
+]
 
 Phase = Literal["capture", "backward", "autotuning", "cudagraph"]
 
@@ -90,6 +98,11 @@ def describe_activity(fields: dict[str, Any]) -> CompileEvent:
     return CompileEvent(
         fields["name"], compile_id, function, filename, lineno, fields.get("seconds"), fields.get("ok")
     )  # fmt: skip
+
+
+def function_of(compile_id: str | None) -> str | None:
+    """The name of the function that a compilation is about; None if it is gone."""
+    return _place_of(compile_id)[0]
 
 
 def _place_of(compile_id: str | None) -> tuple[str | None, str | None, int | None]:

@@ -29,7 +29,7 @@ from torchjit.guard_filters import (
     skip_guard_on_globals_unsafe,
     skip_guard_on_inbuilt_nn_modules_unsafe,
 )
-from torchjit.logs import set_logs
+from torchjit.listeners import set_logs
 from torchjit.marks import mark_dynamic, mark_static, mark_static_address, mark_unbacked, maybe_mark_dynamic
 from torchjit.options import list_mode_options, list_options
 from torchjit.stance import set_stance

@@ -6,15 +6,15 @@ import atexit
 from pathlib import Path
 from typing import Any
 
-from torchjit import logs
-from torchjit.environment import BAD_VARIABLE, Environment
+from torchjit.environment import BAD_VARIABLE, Environment, read_environment
 from torchjit.exc import UserError
-from torchjit.progress import show_progress
 from torchjit_core import events
-from torchjit_report import Recorder
+from torchjit_report import Recorder, logs
+from torchjit_report.progress import show_progress
+from torchjit_session.callbacks import function_of
 from torchjit_session.sharing import all_compilations, tell_hits
 
-__all__ = ["start_from_environment"]
+__all__ = ["set_logs", "start_from_environment"]
 
 _started: list[Any] = []
 
@@ -32,12 +32,24 @@ def start_from_environment(environment: Environment) -> None:
     recorder = None if environment.trace is None else _recorder(environment.trace)
     _started.append(recorder)
     if environment.progress:
-        show_progress()
+        show_progress(function_of)
     if environment.logs:
         logs.set_logs_from_text(environment.logs)
     if recorder is not None:
         events.start_listening(recorder)
         atexit.register(_tell_all_hits)
+
+
+def set_logs(**names: bool | int) -> None:
+    """Turn logs on or off by name. `TORCHJIT_LOGS`, when set, beats the call.
+
+    Args:
+        names: True or False; for `dynamo`, `aot` and `inductor` also a level of `logging`.
+
+    Raises:
+        UserError: an unknown name, of which the nearest ones are told, or a value that is no bool and no level.
+    """
+    logs.set_logs(names, read_environment().logs)
 
 
 def _tell_all_hits() -> None:

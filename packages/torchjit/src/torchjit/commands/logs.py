@@ -7,7 +7,7 @@ import argparse
 from rich.table import Table
 
 from torchjit.commands.console import print_table
-from torchjit.logs import describe_logs
+from torchjit_report.logs import describe_logs
 
 __all__ = ["HELP", "add_arguments", "run"]
 

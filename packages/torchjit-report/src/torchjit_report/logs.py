@@ -7,9 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torchjit.environment import read_environment
-from torchjit.exc import unknown_name, wrong_type
 from torchjit_core import events
+from torchjit_core.user_errors import unknown_name, wrong_type
 from torchjit_report import remarks
 
 __all__ = ["check_logs_variable", "describe_logs", "log_names", "set_logs", "set_logs_from_text"]
@@ -151,11 +150,12 @@ def log_names() -> list[str]:
     return sorted({**_NAMES, **_COMPONENTS})
 
 
-def set_logs(**names: bool | int) -> None:
-    """Turn logs on or off by name. `TORCHJIT_LOGS`, when set, beats the call.
+def set_logs(names: Mapping[str, bool | int], variable: str = "") -> None:
+    """Turn logs on or off by name.
 
     Args:
         names: True or False; for `dynamo`, `aot` and `inductor` also a level of `logging`.
+        variable: the value of `TORCHJIT_LOGS`: when set, it beats the names.
 
     Raises:
         UserError: an unknown name, of which the nearest ones are told, or a value that is no bool and no level.
@@ -166,8 +166,8 @@ def set_logs(**names: bool | int) -> None:
             raise wrong_type(name, level, "True, False or a level of logging")
         if name not in _COMPONENTS and level not in (True, False):
             raise wrong_type(name, level, "True or False")
-    if read_environment().logs:
-        set_logs_from_text(read_environment().logs)
+    if variable:
+        set_logs_from_text(variable)
         return
     _apply({n: _LEVELS[bool(v)] if v in (True, False) else v for n, v in names.items()})
 

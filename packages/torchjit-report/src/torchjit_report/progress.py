@@ -8,15 +8,15 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, TextIO, final
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO, TypeAlias, final
 
 from torchjit_core import events
 from torchjit_core.forks import new_lock
-from torchjit_session.callbacks import CompileEvent, describe_activity
 
 __all__ = ["progress_line", "show_progress"]
 
+FunctionOf: TypeAlias = Callable[[str | None], str | None]
 DELAY = 1.0  # seconds of compilation before the line appears
 _REDRAW = 0.25  # seconds
 _ERASE = "\r\x1b[K"
@@ -29,14 +29,19 @@ _TEXTS = {
 }
 
 
+def _unnamed(compile_id: str | None) -> None:
+    """Nobody knows the names."""
+
+
 @final
 class _Line:
     """Draws from a thread of its own, so that the time goes on where the compiler takes long over one thing."""
 
     KINDS = (events.ACTIVITY_START, events.ACTIVITY_END, "kernel", "waiting", "autotune_progress")
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, function_of: FunctionOf) -> None:
         self._stream = stream
+        self._function_of = function_of
         self._process = os.getpid()
         self._lock = new_lock()
         self._texts: list[str] = []
@@ -51,7 +56,7 @@ class _Line:
             return  # forked: what draws the line is a thread of the parent
         with self._lock:
             if kind == events.ACTIVITY_START:
-                self._begin(describe_activity(fields))
+                self._begin(fields)
             elif kind == events.ACTIVITY_END:
                 self._end()
             elif kind == "kernel":
@@ -63,8 +68,10 @@ class _Line:
                 done = min(_BAR * tried // known, _BAR)
                 self._doing = f"{fields['what']} [{'#' * done}{'-' * (_BAR - done)}] {tried}/{fields['known']}"
 
-    def _begin(self, event: CompileEvent) -> None:
-        self._texts.append(f"{_TEXTS[event.phase].format(event.function or 'a graph')} [{event.compile_id or '-'}]")
+    def _begin(self, fields: dict[str, Any]) -> None:
+        compile_id = fields["compile_id"]
+        text = _TEXTS[fields["name"]].format(self._function_of(compile_id) or "a graph")
+        self._texts.append(f"{text} [{compile_id or '-'}]")
         self._doing = ""
         if len(self._texts) == 1:
             self._since, self._ended = time.monotonic(), threading.Event()
@@ -119,20 +126,28 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 @contextlib.contextmanager
-def progress_line(stream: TextIO | None = None) -> Iterator[None]:
-    """Show the line inside the block, on `stream`, or on standard error if that is a terminal; of several ranks only on rank 0."""
+def progress_line(stream: TextIO | None = None, function_of: FunctionOf = _unnamed) -> Iterator[None]:
+    """Show the line inside the block, on `stream`, or on standard error if that is a terminal; of several ranks only on rank 0.
+
+    Args:
+        function_of: see `show_progress`.
+    """
     if os.environ.get("RANK", "0") != "0":
         yield
         return
-    with events.listen(_Line(stream), _Line.KINDS):
+    with events.listen(_Line(stream, function_of), _Line.KINDS):
         yield
 
 
 _shown: list[_Line] = []
 
 
-def show_progress() -> None:
-    """Show it from now on, if standard error is a terminal and this is rank 0."""
+def show_progress(function_of: FunctionOf) -> None:
+    """Show it from now on, if standard error is a terminal and this is rank 0.
+
+    Args:
+        function_of: the name of the function that a compilation, given its id, is about.
+    """
     if not _shown and os.environ.get("RANK", "0") == "0" and _is_terminal(sys.stderr):
-        _shown.append(_Line(None))
+        _shown.append(_Line(None, function_of))
         events.start_listening(_shown[0], _Line.KINDS)
