@@ -11,13 +11,13 @@ _MATCH_SELF = 1 << 22
 _MISSING = object()
 
 
-def match_keys(subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def match_keys(subject: Any, keys: tuple[object, ...]) -> tuple[object, ...] | None:
     """The values of a mapping at these keys, or None if one is missing."""
     found = tuple(subject.get(k, _MISSING) for k in keys)
     return None if any(v is _MISSING for v in found) else found
 
 
-def match_class(subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> tuple[Any, ...] | None:
+def match_class(subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> tuple[object, ...] | None:
     """What `count` positional sub-patterns and those of attributes are matched with, or None if the subject is no such object.
 
     Raises:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, final
+from typing import final
 
-from torchjit_core.guards import Guard
+from torchjit_core.guards import Guard, Slots
 
 __all__ = ["GuardChecker"]
 
@@ -26,15 +26,15 @@ class GuardChecker:
     def __init__(self, guards: Iterable[Guard]) -> None:
         self.guards = tuple(guards)
 
-    def __call__(self, slots: tuple[Any, ...] | list[Any]) -> bool:
+    def __call__(self, slots: Slots) -> bool:
         return self.miss(slots) is None
 
-    def miss(self, slots: tuple[Any, ...] | list[Any]) -> Guard | None:
+    def miss(self, slots: Slots) -> Guard | None:
         """The first guard that does not hold; None if all do. What a guard looks for and does not find is a miss."""
         return next((guard for guard in self.guards if not _holds(guard, slots)), None)
 
 
-def _holds(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> bool:
+def _holds(guard: Guard, slots: Slots) -> bool:
     try:
         return guard.check(slots)
     except (AttributeError, LookupError, TypeError, ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import CodeType, FunctionType
-from typing import Any, final
+from typing import final
 
 import attrs
 
@@ -49,7 +49,7 @@ class Region:
     """
 
     code: CodeType
-    globals: dict[str, Any]
+    globals: dict[str, object]
     function: FunctionType | None = None
     offset: int | None = None
     stack: tuple[bool, ...] = ()
@@ -65,7 +65,7 @@ class Region:
         return Region(function.__code__, function.__globals__, function, forwarded=forwarded)
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         """What tells regions apart: the identity of code and globals, the place, the layout."""
         return (
             id(self.code), id(self.globals), id(self.function), self.offset,

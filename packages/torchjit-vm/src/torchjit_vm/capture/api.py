@@ -110,7 +110,7 @@ def capture(
     *,
     leaves: LeafHandler,
     compiler: RegionCompiler,
-    continuations: Callable[[Region], Callable[..., Any]],
+    continuations: Callable[[Region], Callable[..., object]],
     policy: CapturePolicy | None = None,
     restart: Callable[[], tuple[LeafHandler, RegionCompiler]] | None = None,
 ) -> Captured:
@@ -162,10 +162,10 @@ class _Capture:
     def __init__(
         self,
         region: Region,
-        slots: Sequence[Any],
+        slots: Sequence[object],
         leaves: LeafHandler,
         compiler: RegionCompiler,
-        doors: Callable[[Region], Callable[..., Any]],
+        doors: Callable[[Region], Callable[..., object]],
         policy: CapturePolicy,
         break_at: tuple[int, GraphBreak] | None,
     ) -> None:

@@ -30,7 +30,7 @@ from torchjit_vm.capture import (
     stores,
     texts,
 )
-from torchjit_vm.capture.builtin_table import builtin, method, method_of
+from torchjit_vm.capture.builtin_table import Builtin, builtin, method, method_of
 from torchjit_vm.capture.exceptions import note_write
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.reading import pinned
@@ -145,7 +145,7 @@ def _set_field(domain: CaptureDomain, exception: Obj, name: str, value: Value) -
     exception.attrs[name] = value
 
 
-def _fields_init(*fields: str) -> Any:
+def _fields_init(*fields: str) -> Builtin:
     """The `__init__` of an exception class with keyword fields."""
 
     def init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
@@ -278,7 +278,7 @@ def _property_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value 
     return None
 
 
-def _comparison(name: str, function: Any) -> None:
+def _comparison(name: str, function: object) -> None:
     def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         same = comparisons.is_(domain, args[0], args[1])
         if function is operator.eq:

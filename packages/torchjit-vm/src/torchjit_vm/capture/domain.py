@@ -253,7 +253,7 @@ class CaptureDomain(Domain[Value], GuardRecorder):
 
     @abstractmethod
     def leaf_call(
-        self, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value] | None = None
+        self, function: Callable[..., object], args: list[Value], kwargs: dict[str, Value] | None = None
     ) -> Value:
         """Hand a call to the leaf handler."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
@@ -57,7 +57,7 @@ class Emitted:
 
     def __init__(
         self,
-        target: Callable[..., Any],
+        target: Callable[..., object],
         gather: tuple[AccessPath, ...],
         source: str,
         continuations: tuple[Region, ...],
@@ -283,7 +283,7 @@ class _BreakWriter:
         domain: CaptureDomain,
         out: Rebuilder,
         frames: list[Frame[Value]],
-        doors: Callable[[Region], Callable[..., Any]],
+        doors: Callable[[Region], Callable[..., object]],
         own_frame: bool,
     ) -> None:
         self.domain, self.out, self.doors, self.own_frame = domain, out, doors, own_frame

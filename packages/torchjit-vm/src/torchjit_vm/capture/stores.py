@@ -6,7 +6,7 @@ import functools
 import types
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from torchjit_core.guards import MISSING
 from torchjit_core.handlers import let_through
@@ -159,7 +159,7 @@ def _check_plain(domain: CaptureDomain, value: Obj, name: str) -> None:
         raise domain.graph_break(UNKNOWN_OPERATION, f"a change of {value.cls.__name__}.{name}")
 
 
-def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) -> None:
+def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Value) -> None:
     if isinstance(value, Obj):
         if name == "default_factory" and issubclass(value.cls, defaultdict):
             raise domain.graph_break(UNKNOWN_OPERATION, "store to default_factory")

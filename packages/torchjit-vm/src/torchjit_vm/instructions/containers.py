@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_vm.frame import NULL
 from torchjit_vm.instructions.registry import opcode
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from torchjit_vm.interpreter import Interpreter
 
 
-def _take(frame: Frame[V], count: int) -> list[Any]:
+def _take(frame: Frame[V], count: int) -> list[V]:
     """The top `count` values, left on the stack."""
     return frame.stack[len(frame.stack) - count :]
 
 
-def _replace(frame: Frame[V], count: int, value: Any) -> None:
+def _replace(frame: Frame[V], count: int, value: V) -> None:
     stack = frame.stack
     del stack[len(stack) - count :]
     stack.append(value)
