@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from torchjit_torch import node_meta
+from torchjit_torch.layouts import contiguous_strides
 from torchjit_torch.node_meta import BACKWARD, RESULTS, Key
 from torchjit_torch.operators import (
     ONLY_COMPUTE,
@@ -23,6 +24,7 @@ from torchjit_torch.operators import (
     out_of_place,
     writes_metadata,
     writes_to,
+    written_arguments,
 )
 
 aten = torch.ops.aten
@@ -87,3 +89,19 @@ def test_an_import_loads_torch_alone() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_written_arguments_by_position_and_name() -> None:
+    aten = torch.ops.aten
+    assert written_arguments(aten.add_.Tensor) == ((0, "self"),)
+    assert written_arguments(aten.add.Tensor) == ()
+    assert written_arguments(aten.sort.values) == ((3, "values"), (4, "indices"))  # keyword-only ones, too
+    assert writes_to(aten.sort.values) == ("values", "indices")
+
+
+@pytest.mark.parametrize("sizes", [(), (3,), (2, 3, 4), (2, 0, 4), (1, 5, 1, 2)])
+def test_contiguous_strides_are_those_of_new_tensors(sizes: tuple[int, ...]) -> None:
+    assert contiguous_strides(sizes) == torch.empty(sizes).stride()
+    if len(sizes) == 4:
+        laid_out = torch.empty(sizes, memory_format=torch.channels_last)
+        assert contiguous_strides(sizes, (0, 2, 3, 1)) == laid_out.stride()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torchjit_fx.control_flow import autograd_works
@@ -42,20 +43,18 @@ class Attention(Protocol):
     def key(self) -> Any:
         """Hashable: what it does."""
 
-    def dense(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *more: Any
-    ) -> tuple[torch.Tensor, ...]:
+    def dense(self, query: Tensor, key: Tensor, value: Tensor, *more: Any) -> tuple[Tensor, ...]:
         """The results."""
 
     def dense_gradients(
         self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        more: Sequence[torch.Tensor],
-        total: torch.Tensor,
-        gradient: torch.Tensor,
-        shift: torch.Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        more: Sequence[Tensor],
+        total: Tensor,
+        gradient: Tensor,
+        shift: Tensor,
         wanted: Any = (),
     ) -> Any:
         """What `BACKWARD` gives."""
@@ -80,13 +79,7 @@ def attention_named(name: str) -> Any:
     return _ATTENTIONS[name]
 
 
-def takes(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    more: Sequence[torch.Tensor],
-    outside: Sequence[torch.Tensor],
-) -> bool:
+def takes(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], outside: Sequence[Tensor]) -> bool:
     """May the call be one operator? It is while a graph of CUDA tensors is traced.
 
     Numbers of heads and of their elements have to be known. Gradients of what the functions use from outside are added up in any order,
@@ -106,7 +99,7 @@ def takes(
     )
 
 
-def _is_usual(t: torch.Tensor) -> bool:
+def _is_usual(t: Tensor) -> bool:
     """Has it elements, and none before its start, whatever the call?"""
     return all(_least(n) > 0 for n in t.shape) and all(_least(s) >= 0 for s in t.stride())
 
@@ -128,7 +121,7 @@ def _same(left: Any, right: Any) -> bool:
     return found[0] is not None and found[0] is found[1]
 
 
-def laid_out_like(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+def laid_out_like(result: Tensor, query: Tensor) -> Tensor:
     """With its dimensions in memory in the order of the query's, but for the last one, which is innermost."""
     strides = query.stride()
     order = sorted(range(result.dim() - 1), key=lambda i: strides[i], reverse=True)
@@ -137,55 +130,33 @@ def laid_out_like(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     return result.permute(order).contiguous().permute(back)
 
 
-def _dense(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Sequence[torch.Tensor], attention: str
-) -> Any:
+def _dense(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], attention: str) -> Any:
     return tuple(t.detach() for t in _ATTENTIONS[attention].dense(query, key, value, *more))
 
 
-def _fake(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Sequence[torch.Tensor], attention: str
-) -> Any:
+def _fake(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], attention: str) -> Any:
     rows = query.shape[:3]
     result = laid_out_like(query.new_empty((*rows, value.shape[3])), query)
     return result, query.new_empty(rows, dtype=torch.float32), query.new_empty(rows, dtype=torch.float32)
 
 
-def _dense_backward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    more: Sequence[torch.Tensor],
-    total: torch.Tensor,
-    gradient: torch.Tensor,
-    shift: torch.Tensor,
-    wanted: Any,
-    attention: str,
-) -> Any:
+def _dense_backward(*given: Any) -> Any:
+    *operands, attention = given
     with torch.enable_grad(), autograd_works():
-        found = _ATTENTIONS[attention].dense_gradients(query, key, value, more, total, gradient, shift, wanted)
-    promised = _fake_backward(query, key, value, more, total, gradient, shift, wanted, attention)
+        found = _ATTENTIONS[attention].dense_gradients(*operands)
+    promised = _fake_backward(*given)
     return [p.copy_(f.detach()) for p, f in zip(promised, found, strict=True)]
 
 
-def _fake_backward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    more: Sequence[torch.Tensor],
-    total: torch.Tensor,
-    gradient: torch.Tensor,
-    shift: torch.Tensor,
-    wanted: Any,
-    attention: str,
-) -> Any:
+def _fake_backward(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], *rest: Any) -> Any:
+    *_, wanted, _ = rest
     made = [laid_out_like(torch.empty(t.shape, dtype=t.dtype, device=t.device), t) for t in (query, key, value)]
     return made + [torch.empty(more[n].shape, dtype=more[n].dtype, device=query.device) for n in wanted]
 
 
 class _Differentiable(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any) -> Any:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Any:
         *more, attention = rest  # what is no tensor comes last: it has no edge
         with torch._C._AutoDispatchBelowAutograd():
             result, total, largest = FORWARD(query, key, value, list(more), attention)
@@ -196,7 +167,7 @@ class _Differentiable(torch.autograd.Function):
         return result, total, largest
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor, of_total: Any, of_largest: Any) -> Any:
+    def backward(ctx: Any, gradient: Tensor, of_total: Any, of_largest: Any) -> Any:
         query, key, value, result, total, *more = ctx.saved_tensors
         if gradient is None and of_total is None:
             return (None,) * (4 + len(more))
@@ -212,9 +183,7 @@ class _Differentiable(torch.autograd.Function):
         return (*found[:3], *[others.get(n) for n in range(len(more))], None)
 
 
-def _autograd(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Sequence[torch.Tensor], attention: str
-) -> Any:
+def _autograd(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], attention: str) -> Any:
     if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value, *more)):
         return _Differentiable.apply(query, key, value, *more, attention)
     with torch._C._AutoDispatchBelowAutograd():
@@ -222,13 +191,13 @@ def _autograd(
 
 
 def _autograd_backward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    more: Sequence[torch.Tensor],
-    total: torch.Tensor,
-    gradient: torch.Tensor,
-    shift: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    more: Sequence[Tensor],
+    total: Tensor,
+    gradient: Tensor,
+    shift: Tensor,
     wanted: Any,
     attention: str,
 ) -> Any:

@@ -60,13 +60,12 @@ def _needed_steps(
     needed_steps: set[int] = set()
     needed_memory: set[int] = set(read_later)
 
-    def need(leaf: Raw) -> Raw:
+    def need(leaf: Raw) -> None:
         if leaf.step is not None:
             needed_steps.add(id(leaf.step))
         storage = getattr(leaf, "storage", None)
         if storage is not None:
             needed_memory.add(id(storage))
-        return leaf
 
     for leaf in asked:
         need(leaf)
@@ -78,8 +77,7 @@ def _needed_steps(
             or any(_is_needed(s, needed_memory, scope) for s in step.written)
         ):
             live.append(step)
-            map_raw(step.args, need)
-            map_raw(step.kwargs, need)
+            map_raw((step.args, step.kwargs), need)
     live.reverse()
     return live
 
@@ -88,11 +86,10 @@ def _remembered_memory(steps: Sequence[Step]) -> set[int]:
     """The ids of the storages that a backward pass of these steps may read: of what they are given, and of what they make."""
     found: set[int] = set()
 
-    def note(leaf: Raw) -> Raw:
+    def note(leaf: Raw) -> None:
         storage = getattr(leaf, "storage", None)
         if storage is not None:
             found.add(id(storage))
-        return leaf
 
     for step in steps:
         if any(made.record.requires_grad for made in step.results):
@@ -149,16 +146,14 @@ def used_inputs(steps: Sequence[Step], asked: Sequence[Raw]) -> tuple[list[Input
     tensors: dict[int, InputLeaf] = {}
     symbols: dict[int, SymLeaf] = {}
 
-    def note(leaf: Raw) -> Raw:
+    def note(leaf: Raw) -> None:
         if type(leaf) is InputLeaf:
             tensors.setdefault(id(leaf), leaf)
         elif type(leaf) is SymLeaf and leaf.step is None:
             symbols.setdefault(id(leaf.expr), leaf)
-        return leaf
 
     for step in steps:
-        map_raw(step.args, note)
-        map_raw(step.kwargs, note)
+        map_raw((step.args, step.kwargs), note)
     for leaf in asked:
         note(leaf)
     return list(tensors.values()), list(symbols.values())

@@ -123,19 +123,17 @@ def scope_graph(
     def key_of(leaf: Raw) -> int:
         return id(leaf.expr) if type(leaf) is SymLeaf and leaf.step is None else id(leaf)
 
-    def lift(leaf: Raw) -> Raw:
+    def lift(leaf: Raw) -> None:
         is_input = leaf.step is None or leaf.step.scope is not scope or leaf.step.op == "placeholder"
         if is_input and key_of(leaf) not in known:
             known.add(key_of(leaf))
             lifted.append(leaf)
-        return leaf
 
     for leaf in given:
         lift(leaf)
     first = len(lifted)
     for step in steps:
-        map_raw(step.args, lift)
-        map_raw(step.kwargs, lift)
+        map_raw((step.args, step.kwargs), lift)
     for leaf in asked:
         lift(leaf)
     for i, leaf in enumerate(lifted):

@@ -21,9 +21,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchjit_core.forks import new_lock
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_fx.deferred import defer_dynamo
-from torchjit_fx.eager_rules.application import CHECKS, RESULT_CHECKS
+from torchjit_fx.eager_rules.autocast import refuse_autocast
+from torchjit_fx.eager_rules.dtype_probe import refuse_dtypes, refuse_other_dtype
 from torchjit_fx.eager_rules.kernel_strides import as_kernels_do, resizable, strides_of_resized, strides_rule
+from torchjit_fx.eager_rules.memory_checks import refuse_memory
+from torchjit_fx.eager_rules.number_ranges import refuse_numbers
 from torchjit_fx.eager_rules.rule import NamedValues, OperatorCall, OperatorRule, Overload, Sizes, Value, Values
+from torchjit_fx.eager_rules.shape_checks import refuse_shapes
 from torchjit_fx.eager_rules.table import rule_of
 from torchjit_fx.eager_rules.view_strides import layout_of_view
 from torchjit_torch.operators import draws, written_arguments
@@ -51,6 +55,10 @@ class Watch:
         self.random = self.detached = self.retyped = False
 
 
+_CHECKS = (refuse_dtypes, refuse_shapes, refuse_memory, refuse_autocast)
+"""Before a call, in order: they raise what eager raises, or RuntimeError where no graph can do as eager does."""
+_RESULT_CHECKS = (refuse_other_dtype, refuse_numbers)
+"""Of its result over fakes, likewise."""
 _DETACH, _VIEW_DTYPE = torch.ops.aten.detach.default, torch.ops.aten.view.dtype
 
 
@@ -133,7 +141,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if watch is not None:
             call.beyond, call.autocast = watch.beyond, watch.autocast
             _observe(watch, call)
-            for check in CHECKS:
+            for check in _CHECKS:
                 check(call)
         if torch.is_inference_mode_enabled() and _is_composite(func):
             return self._taken_apart(func, args, call.kwargs)
@@ -144,7 +152,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         out = resizable(call) if "out" in call.kwargs else None
         before = None if out is None else tuple(out.shape)
         results = self._dispatched(func, types, call.args, call.kwargs, rule)
-        for result_check in RESULT_CHECKS if watch is not None else ():
+        for result_check in _RESULT_CHECKS if watch is not None else ():
             result_check(call, results)
         if out is not None and before is not None and _resized(before, out.shape):
             return self._with_strides_of_its_own(call, types, out, results)

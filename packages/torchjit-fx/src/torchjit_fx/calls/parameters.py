@@ -11,6 +11,7 @@ import torch
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.eager_rules.memory_checks import is_dense
 from torchjit_fx.leaves import InputLeaf, Raw, TensorLeaf
 from torchjit_fx.records import TensorRecord
 
@@ -71,17 +72,4 @@ def _can_be_made(domain: CallDomain, r: TensorRecord) -> bool:
         return False
     if domain.modes.inference or domain.modes.inference_changed:
         return False
-    return (r.dtype.is_floating_point or r.dtype.is_complex) and _is_dense(r)
-
-
-def _is_dense(r: TensorRecord) -> bool:
-    """Does each element have its own place, and each place its element?"""
-    step = 1
-    for size, stride in sorted(zip(r.sizes, r.strides, strict=True), key=lambda dim: (dim[1], dim[0])):
-        if size == 0:
-            return False
-        if size != 1:
-            if stride != step:
-                return False
-            step *= size  # type: ignore[assignment]
-    return True
+    return (r.dtype.is_floating_point or r.dtype.is_complex) and is_dense(r.sizes, r.strides)

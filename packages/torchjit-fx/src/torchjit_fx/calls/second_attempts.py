@@ -7,7 +7,6 @@ Of numbers in tensors the graph computes with the tensor: `torch.full(size, t)` 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torchjit_fx.leaves import Raw, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
+from torchjit_torch.layouts import contiguous_strides
 
 __all__ = ["SECOND_ATTEMPTS"]
 
@@ -86,15 +86,7 @@ def _is_row_of(b: TensorRecord, i: TensorRecord) -> bool:
     if i.sizes != () or i.dtype not in (torch.int64, torch.int32) or i.device != b.device:
         return False
     fixed = all(type(n) is int for n in (*b.sizes, *b.strides))
-    return bool(b.sizes) and fixed and b.strides == _contiguous(b.sizes)
-
-
-def _contiguous(sizes: Sequence[Any]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for n in reversed(sizes):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))
+    return bool(b.sizes) and fixed and b.strides == contiguous_strides(b.sizes)
 
 
 def _known_shape(call: Call) -> Raw:

@@ -7,12 +7,9 @@ have been made, autocast is off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 import torch
 
-from torchjit_fx.eager_rules.rule import Inside, OperatorCall
+from torchjit_fx.eager_rules.rule import Inside, OperatorCall, tensors_in
 
 __all__ = ["autocast_on_cpus", "refuse_autocast"]
 
@@ -30,16 +27,8 @@ def refuse_autocast(call: OperatorCall) -> None:
     """
     if call.rule.inside is None or call.autocast is None:
         return
-    for tensor in _tensors((*call.args, *call.kwargs.values())):
+    for tensor in tensors_in((*call.args, *call.kwargs.values())):
         if tensor.device.type == "cpu" and tensor.is_floating_point():
             other = tensor.dtype.itemsize == 2 and tensor.dtype is not call.autocast
             if other or (call.rule.inside is Inside.PRODUCT and tensor.dtype is not torch.float64):
                 raise RuntimeError(f"autocast changes what the kernel of {call.func.overloadpacket} calls")
-
-
-def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)

@@ -7,17 +7,16 @@ writes what it computes to memory of its own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from torchjit_fx.eager_rules.dtype_probe import is_elementwise
 from torchjit_fx.eager_rules.known_sizes import holds, seen, unequal
-from torchjit_fx.eager_rules.rule import OperatorCall, Overlap, Overload, Sizes, Value
+from torchjit_fx.eager_rules.rule import OperatorCall, Overlap, Overload, Sizes, Value, tensors_in
 from torchjit_torch.operators import written_arguments
 
-__all__ = ["overlaps_itself", "refuse_memory"]
+__all__ = ["is_dense", "overlaps_itself", "refuse_memory"]
 
 
 def overlaps_itself(sizes: Sizes, strides: Sizes) -> bool:
@@ -43,6 +42,22 @@ def overlaps_itself(sizes: Sizes, strides: Sizes) -> bool:
     return False
 
 
+def is_dense(sizes: Sizes, strides: Sizes) -> bool:
+    """Are its elements, of which there are some, all that is between the first and the last?
+
+    Args:
+        sizes, strides: ints, and torch.SymInts.
+    """
+    if any(holds(n == 0) for n in sizes):
+        return False
+    expected: Value = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(sizes, strides, strict=True) if size != 1):
+        if unequal(stride, expected):
+            return False
+        expected = expected * size
+    return True
+
+
 def refuse_memory(call: OperatorCall) -> None:
     """Raise if eager refuses to write to memory that the operation also reads.
 
@@ -58,7 +73,7 @@ def refuse_memory(call: OperatorCall) -> None:
         if not isinstance(out, torch.Tensor):
             continue
         for other, value in named.items():
-            if other not in written and any(_overlap(out, t, in_full) for t in _tensors(value)):
+            if other not in written and any(_overlap(out, t, in_full) for t in tensors_in(value)):
                 raise RuntimeError("unsupported operation: some elements are read and written")
 
 
@@ -78,14 +93,6 @@ def _checks_memory(func: Overload, overlap: Overlap | None) -> tuple[frozenset[s
     return out, True
 
 
-def _tensors(value: Value) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-
-
 def _overlap(out: torch.Tensor, t: torch.Tensor, in_full: bool) -> bool:
     """As `at::get_overlap_status` has it, which gives up on tensors with gaps."""
     if t is out:
@@ -97,23 +104,11 @@ def _overlap(out: torch.Tensor, t: torch.Tensor, in_full: bool) -> bool:
         return False
     if not (holds(ours[0] < theirs[1]) and holds(theirs[0] < ours[1])):
         return False  # nothing is shared, with gaps or without
-    if not _is_dense(out) or not _is_dense(t):
+    if not is_dense(out.shape, out.stride()) or not is_dense(t.shape, t.stride()):
         return False
     if any(unequal(a, b) for a, b in zip((*ours, *out.stride()), (*theirs, *t.stride()), strict=False)):
         return True
     return in_full if out.dim() == t.dim() else True
-
-
-def _is_dense(t: torch.Tensor) -> bool:
-    """Are its elements, of which there are some, all that is between the first and the last?"""
-    if any(holds(n == 0) for n in t.shape):
-        return False
-    expected: Value = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(t.shape, t.stride(), strict=True) if size != 1):
-        if unequal(stride, expected):
-            return False
-        expected = expected * size
-    return True
 
 
 def _extent(t: torch.Tensor) -> tuple[Any, Any]:

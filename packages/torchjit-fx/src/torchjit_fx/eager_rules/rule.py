@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 
 __all__ = [
     "Inside", "NamedValues", "OperatorCall", "OperatorRule", "Overlap", "Overload", "ShapeCheck", "Size", "Sizes",
-    "Strides", "StridesRule", "Value", "Values",
+    "Strides", "StridesRule", "Value", "Values", "tensors_in",
 ]  # fmt: skip
 
 Value: TypeAlias = Any
@@ -130,3 +130,12 @@ class OperatorCall:
     def argument(self, position: int, name: str) -> Value:
         """What is given for an argument, None for nothing."""
         return self.args[position] if position < len(self.args) else self.kwargs.get(name)
+
+
+def tensors_in(value: Value) -> Iterator[torch.Tensor]:
+    """Tensors among arguments, in lists and tuples too."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)

@@ -78,7 +78,7 @@ _WRITING_METHODS = ("fill", "itemset", "partition", "put", "sort")
 
 IN_PLACE: dict[Any, Any] = {
     getattr(operator, f"i{name.rstrip('_')}"): getattr(operator, name)
-    for name in (
+    for name in [
         "add",
         "sub",
         "mul",
@@ -92,7 +92,7 @@ IN_PLACE: dict[Any, Any] = {
         "xor",
         "and_",
         "or_",
-    )
+    ]
 }
 """In-place operators, and what they compute."""
 
