@@ -30,7 +30,6 @@ from torchjit.guard_filters import (
     skip_guard_on_inbuilt_nn_modules_unsafe,
 )
 from torchjit.listeners import set_logs
-from torchjit.marks import mark_dynamic, mark_static, mark_static_address, mark_unbacked, maybe_mark_dynamic
 from torchjit.options import list_mode_options, list_options
 from torchjit.stance import set_stance
 from torchjit.switching import replace_torch_compile
@@ -53,6 +52,7 @@ from torchjit_session.control import (
 )
 from torchjit_session.counters import counters
 from torchjit_session.disabling import disable
+from torchjit_session.marks import mark_dynamic, mark_static, mark_static_address, mark_unbacked, maybe_mark_dynamic
 
 if TYPE_CHECKING:
     from torchjit import testing

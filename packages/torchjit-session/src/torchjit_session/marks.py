@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import torch
 
-from torchjit.exc import UserError, UserIndexError, UserTypeError
 from torchjit_core.marks import SizeMark
-from torchjit_core.reasons import reason
+from torchjit_core.reasons import UserError, UserIndexError, UserTypeError, reason
 from torchjit_fx.marks import ADDRESS, MARKS
 
 __all__ = ["mark_dynamic", "mark_static", "mark_static_address", "mark_unbacked", "maybe_mark_dynamic"]
