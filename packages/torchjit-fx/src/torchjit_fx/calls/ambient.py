@@ -60,33 +60,31 @@ def _is_condition(value: Raw) -> bool:
 
 
 def set_mode(call: Call) -> Raw:
-    args = call.args
-    args = tuple([call.domain.numbers.truth(a) if _is_condition(a) else a for a in args])
+    domain, modes = call.domain, call.domain.modes
+    args = tuple([domain.numbers.truth(a) if _is_condition(a) else a for a in call.args])
     key, value = MODE_SETTERS[call.function](*args, **call.kwargs)
-    _guard_mode(call.domain, key, call.capture)
+    _guard_mode(domain, key, call.capture)
     if key is DEFAULT_DTYPE:
         if value not in _DEFAULT_DTYPES:
             raise call.broken(breaks.NOT_CAPTURABLE, f"set_default_dtype({value})")
-        call.domain.modes.write(key, value)  # no step, see `default_dtype`
+        modes.write(key, value)  # no step, see `default_dtype`
         return None
     if key == GRAD:
-        _set_grad(call.domain, key, value, call.capture)
-    elif call.domain.modes.read(key) != value:
-        call.domain.modes.write(key, value)
-        call.domain.recorder.add_mode_change(call.function, args, (key, value), call.capture)
+        _set_grad(domain, key, value, call.capture)
+    elif modes.read(key) != value:
+        modes.write(key, value)
+        domain.recorder.add_mode_change(call.function, args, (key, value), call.capture)
     return None
 
 
 @call_rule(set_breaks_are_errors)
 def _set_strictness(call: Call) -> Raw:
     """No step: nothing in the graph depends on it, but how the capture ends does."""
-    key, value = ("strict",), bool(call.args[0])
-    before = call.domain.modes.read(key)
-    call.capture.guard(
-        Ambient("error_on_graph_break", breaks_are_errors, call.domain.modes.initial(key), call.capture.location())
-    )
-    call.domain.modes.write(key, value)
-    call.capture.set_state("breaks_are_errors", value)
+    modes, capture, key, value = call.domain.modes, call.capture, ("strict",), bool(call.args[0])
+    before = modes.read(key)
+    capture.guard(Ambient("error_on_graph_break", breaks_are_errors, modes.initial(key), capture.location()))
+    modes.write(key, value)
+    capture.set_state("breaks_are_errors", value)
     return before
 
 
@@ -95,12 +93,9 @@ def _set_inference(call: Call) -> Raw:
     """A graph runs in one mode, see `inference`; its grad mode may change."""
     if call.domain.recorder.scope is not None:
         raise call.broken(breaks.MODE_OBJECT, f"inference_mode({call.args[0]})")
-    _set_grad(
-        call.domain,
-        INFERENCE,
-        call.domain.numbers.truth(call.args[0]) if _is_condition(call.args[0]) else call.args[0],
-        call.capture,
-    )
+    (value,) = call.args
+    wanted = call.domain.numbers.truth(value) if _is_condition(value) else value
+    _set_grad(call.domain, INFERENCE, wanted, call.capture)
 
 
 def _set_grad(domain: CallDomain, key: Any, value: bool, capture: CaptureContext) -> None:

@@ -18,23 +18,16 @@ __all__: list[str] = []
 @call_rule(torch.Tensor.size, on=TensorLeaf)
 def _size(call: Call) -> Raw:
     """`size()` and `size(d)`."""
-    leaf = call.args[0]
-    if not isinstance(leaf, TensorLeaf):
-        return NotImplemented
+    leaf, domain, capture = call.args[0], call.domain, call.capture
+    sizes = leaf.record.sizes
     dim = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None)
-    if not leaf.record.symbolic:
-        if dim is None:
-            return torch.Size(leaf.record.sizes)  # type: ignore[arg-type]
-        if type(dim) is int and -len(leaf.record.sizes) <= dim < len(leaf.record.sizes):
-            return leaf.record.sizes[dim]
+    if dim is not None and not (type(dim) is int and -len(sizes) <= dim < len(sizes)):
         return NotImplemented
+    if not leaf.record.symbolic:
+        return torch.Size(sizes) if dim is None else sizes[dim]
     if dim is None:
-        return call.capture.new_object(
-            torch.Size, [call.domain.dimension(leaf, i, call.capture) for i in range(len(leaf.record.sizes))]
-        )
-    if type(dim) is int and -len(leaf.record.sizes) <= dim < len(leaf.record.sizes):
-        return call.domain.dimension(leaf, dim % len(leaf.record.sizes), call.capture)
-    return NotImplemented
+        return capture.new_object(torch.Size, [domain.dimension(leaf, i, capture) for i in range(len(sizes))])
+    return domain.dimension(leaf, dim % len(sizes), capture)
 
 
 @call_rule(torch.Tensor.new)
@@ -53,14 +46,12 @@ def _new(call: Call) -> Raw:
 @call_rule(len, torch.Tensor.__len__, on=TensorLeaf)
 def _length(call: Call) -> Raw:
     leaf = call.args[0]
-    if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes:
-        return NotImplemented
-    return call.domain.dimension(leaf, 0, call.capture)
+    return call.domain.dimension(leaf, 0, call.capture) if leaf.record.sizes else NotImplemented
 
 
 @call_rule(torch.Tensor.dim, torch.Tensor.ndimension, on=TensorLeaf)
 def _rank(call: Call) -> Raw:
-    return len(call.args[0].record.sizes) if isinstance(call.args[0], TensorLeaf) else NotImplemented
+    return len(call.args[0].record.sizes)
 
 
 @call_rule(torch.Tensor.storage_offset, torch.Tensor.as_strided, torch.as_strided)
@@ -92,9 +83,7 @@ def _elements(call: Call) -> Raw:
 @call_rule(torch.Tensor.squeeze, torch.squeeze, on=TensorLeaf)
 def _squeeze(call: Call) -> Raw:
     """The rank of the result must not depend on a size that only the run knows."""
-    leaf = call.args[0] if call.args else None
-    if isinstance(leaf, TensorLeaf) and leaf.record.symbolic:
-        for size in leaf.record.sizes:
-            if isinstance(size, Expr) and call.domain.numbers.context.is_fresh(size.symbols):
-                raise call.broken(breaks.DATA_DEPENDENT, "whether squeeze removes a dimension")
+    for size in call.args[0].record.sizes:
+        if isinstance(size, Expr) and call.domain.numbers.context.is_fresh(size.symbols):
+            raise call.broken(breaks.DATA_DEPENDENT, "whether squeeze removes a dimension")
     return NotImplemented
