@@ -16,6 +16,7 @@ import torchjit
 from torchjit import testing
 from torchjit.cli import main
 from torchjit_report import read_trace, write_report
+from torchjit_report.logs import log_names
 
 T = torchjit
 X = torch.ones(2, 3)
@@ -421,7 +422,7 @@ def nothing_stays() -> Iterator[None]:
     logs = os.environ.pop("TORCHJIT_LOGS", None)
     with testing.fresh():
         yield
-    T.set_logs(**dict.fromkeys(T.logs.log_names(), False))
+    T.set_logs(**dict.fromkeys(log_names(), False))
     if logs is not None:
         os.environ["TORCHJIT_LOGS"] = logs
 
