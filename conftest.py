@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -59,6 +60,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     Whether a package's tests import and run in an environment that holds only this package does not depend on the parameters.
     """
     parser.addoption("--few-parameters", action="store_true", help="the first case of each test function only")
+    parser.addoption(
+        "--seconds",
+        metavar="FILE",
+        help="append each test's processor seconds, its processes' included, as tools/test_seconds.py reads them",
+    )
+
+
+def _spent() -> float:
+    """Processor seconds of this process and of those that it started and waited for."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note what the test and its fixtures took; of parallel processes each appends its own lines."""
+    file = item.config.getoption("seconds")
+    before = _spent()
+    result = yield
+    if file:
+        with open(file, "a") as lines:
+            lines.write(f"{_spent() - before:.2f}\t{item.nodeid}\n")
+    return result
 
 
 @pytest.hookimpl(trylast=True)
