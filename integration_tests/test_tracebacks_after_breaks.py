@@ -242,13 +242,6 @@ def f_suppress(x):
         raiser(x)
 
 
-def f_group(x):
-    try:
-        raise ExceptionGroup("g", [KeyError(1), ValueError(2)])
-    except* KeyError:
-        torchjit.graph_break()
-
-
 class Lacking:
     @property
     def field(self):
@@ -293,3 +286,26 @@ def test_exceptions_look_as_in_plain_python(program):
     compiled = torchjit.compile(program, backend="eager")
     for _ in range(2):
         assert outcome(compiled, x) == expected
+
+
+def grouped(x):
+    y = x * 2
+    try:
+        raise ExceptionGroup("g", [KeyError(1), ValueError(y.shape[0])])
+    except* KeyError:
+        torchjit.graph_break()
+
+
+def calls_grouped(x):
+    return grouped(x + 1)
+
+
+@pytest.mark.parametrize("program", [grouped, calls_grouped])
+def test_a_frame_with_an_except_star_is_left_to_python(program):
+    """Parts of a group are told by the very traceback that C gives them."""
+    x = torch.ones(2)
+    with torchjit.config.patch(on_error="eager"):
+        compiled = torchjit.compile(program, backend="eager")
+        with pytest.warns(RuntimeWarning, match=r"except\*"):
+            found = outcome(compiled, x)
+    assert found == outcome(program, x)

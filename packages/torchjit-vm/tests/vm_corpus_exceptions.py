@@ -277,7 +277,7 @@ def exception_group_rest(x):
         return g.message, [type(e).__name__ for e in g.exceptions]
 
 
-@program(N(1))
+@program(N(1), breaks=4)
 def exception_group_methods(x):
     g = ExceptionGroup("m", [ValueError(1), ExceptionGroup("n", [KeyError(2)])])
     a, b = g.split(ValueError)

@@ -417,7 +417,7 @@ def hooks_of_classes_with_slots(x, log):
     return x + 1, vars(made[0]), made[1].more, made[2]
 
 
-@program(N(2.0), [], breaks=2)
+@program(N(2.0), [])
 def part_of_a_group_raised_again_after_a_break(x, log):
     try:
         try:

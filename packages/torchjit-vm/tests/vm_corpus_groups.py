@@ -1,4 +1,7 @@
-"""Exception groups: making, splitting, raising in parts, and what `except*` does with them."""
+"""Exception groups: making, splitting, raising in parts, and what `except*` does with them.
+
+C makes and splits groups between two regions, and a frame with `except*` is left to CPython as a whole.
+"""
 
 # mypy: ignore-errors
 # ruff: noqa
@@ -29,12 +32,12 @@ def tree(e):
     return type(e).__name__, e.args, None if e.__context__ is None else type(e.__context__).__name__
 
 
-@program(N(1))
+@program(N(1), breaks=2)
 def group_escapes(x):
     raise ExceptionGroup("outer", [ValueError(x), ExceptionGroup("inner", [KeyError("k")])])
 
 
-@program(N(1))
+@program(N(1), breaks=3)
 def group_is_returned(x):
     g = ExceptionGroup("outer", (ValueError(1), TypeError(2)))
     g.add_note("a note")
@@ -155,7 +158,7 @@ def nothing_raised(x):
     return out
 
 
-@program(N(1))
+@program(N(1), breaks=6)
 def own_class(x):
     g = Own("m", [ValueError(1), KeyError(2), TypeError(3)])
     g.add_note("kept")
@@ -190,7 +193,7 @@ def wrong_arguments(x):
     return out
 
 
-@program(ExceptionGroup("given", [ValueError(1), KeyError(2)]), N(1))
+@program(ExceptionGroup("given", [ValueError(1), KeyError(2)]), N(1), breaks=1)
 def group_from_outside(g, x):
     a, b = g.split(ValueError)
     return a.message, [type(e).__name__ for e in b.exceptions], g.exceptions[0] is a.exceptions[0], x

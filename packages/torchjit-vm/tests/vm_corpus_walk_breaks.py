@@ -293,7 +293,7 @@ def break_gen_alive(x):
     return r, log
 
 
-@program(N(1.0), breaks=1)
+@program(N(1.0))
 def break_except_star(x):
     out = []
     try:

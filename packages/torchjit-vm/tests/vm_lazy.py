@@ -287,7 +287,12 @@ class Jit:
 
     def __call__(self, *slots: Any) -> Any:
         """Call as the function is called, without keywords."""
-        return self.entry(*bind(self.function, slots, {}))
+        try:
+            return self.entry(*bind(self.function, slots, {}))
+        except GraphBreak as why:
+            if why.detail != "except*":
+                raise
+        return self.function(*slots)  # a frame that no capture starts in is left to CPython
 
     @property
     def breaks(self) -> list[str]:

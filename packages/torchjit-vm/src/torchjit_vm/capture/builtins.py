@@ -11,7 +11,6 @@ from torchjit_vm.capture import contexts as _contexts
 from torchjit_vm.capture import copying as _copying
 from torchjit_vm.capture import dict_methods as _dicts
 from torchjit_vm.capture import getters as _getters
-from torchjit_vm.capture import groups as _groups
 from torchjit_vm.capture import library_values as _library_values
 from torchjit_vm.capture import list_methods as _lists
 from torchjit_vm.capture import lru_caches as _lru_caches
@@ -25,5 +24,5 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 __all__ = ["BUILTINS", "METHODS"]
 
 FAMILIES = (
-    _functions, _iterators, _objects, _types, _checks, _classes, _contexts, _copying, _reorderable_calls, _descriptors, _dicts, _prelude, _getters, _groups, _library_values, _lists, _lru_caches, _kinds, _sets, _weak_references,
+    _functions, _iterators, _objects, _types, _checks, _classes, _contexts, _copying, _reorderable_calls, _descriptors, _dicts, _prelude, _getters, _library_values, _lists, _lru_caches, _kinds, _sets, _weak_references,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import atoms, classes, collecting, dicts, elements, groups, iteration, keys, members, packing
+from torchjit_vm.capture import atoms, classes, collecting, dicts, elements, iteration, keys, members, packing
 from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.exceptions import from_real, new_exception
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -155,7 +155,7 @@ def allocate_by(domain: CaptureDomain, cls: type, new: object, args: list[Value]
         return Obj(cls) if cls.__flags__ & _HEAP or cls is object else None
     if issubclass(cls, BaseException):
         if issubclass(cls, BaseExceptionGroup):
-            return groups.new_group(domain, cls, args)
+            raise domain.graph_break(UNKNOWN_CALL, cls.__name__)
         return _with_fields(domain, cls, args) if issubclass(cls, _FIELDED) else new_exception(domain, cls, args)
     empty = _EMPTY.get(id(new))
     if empty is not None:

@@ -56,7 +56,6 @@ _UNDONE = (
     "interceptors",
     "mutated_at",
     "nested_stack",
-    "origins",
     "overrides",
     "pretended",
     "stored_leaves",
@@ -91,7 +90,6 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         prelude: what emitted code does before the graph.
         generators: those whose body is interpreted.
         thrown: exceptions that were raised.
-        origins: a part of an exception group: the group, until the part is raised anew.
         pretended: the program was told that it is compiled.
         has_numbers: numbers that `id` gave for values are keys; `object_numbers` those of objects that are relied on.
         library_values: a number of a library was read.
@@ -123,7 +121,6 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         self.prelude: list[Step] = []
         self.generators: list[GeneratorValue] = []
         self.thrown: set[Value] = set()
-        self.origins: dict[Value, Value] = {}
         self.pretended = False
         self.has_numbers = False
         self.object_numbers: set[int] = set()
@@ -156,6 +153,8 @@ class CaptureDomain(Domain[Value], GuardRecorder):
     def constants(self, code: Decoded) -> list[Value]:
         found: list[Value] | None = code.boxed.get(CaptureDomain)
         if found is None:
+            if "CHECK_EG_MATCH" in code.names:  # parts of a group are told by what C does with its traceback
+                raise self.graph_break(UNKNOWN_OPERATION, "except*")
             found = code.boxed[CaptureDomain] = [Const(c) for c in code.code.co_consts]
         return found
 
@@ -397,6 +396,12 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         if self.leaf_effects != effects:
             self.nested_stack = self.stack()
             raise self.graph_break(QUIET, "an operation of the graph")
+
+    def match_group(self, group: Value, types: Value) -> tuple[Value | None, Value | None]:
+        raise AssertionError("see `constants`")
+
+    def prepare_reraise(self, group: Value, exceptions: Value) -> Value:
+        raise AssertionError("see `constants`")
 
     def make_cell(self, content: Value | None) -> Value:
         return CellValue(content)

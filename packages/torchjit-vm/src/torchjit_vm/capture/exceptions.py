@@ -89,7 +89,6 @@ def _instance(domain: CaptureDomain, exception: Value) -> Value:
 def chain(domain: CaptureDomain, exception: Value, handled: Value | None) -> None:
     """Set `__context__` of an exception that is raised while another is handled."""
     domain.thrown.add(exception)
-    domain.origins.pop(exception, None)
     if handled is None or handled is exception or not isinstance(exception, Obj):
         return
     # An exception that is raised again deeper in its own chain is taken out of the chain there.

@@ -14,7 +14,6 @@ from torchjit_vm.capture import (
     exceptions,
     formatting,
     functions,
-    groups,
     iteration,
     lengths,
     made_later,
@@ -193,8 +192,6 @@ class PythonSemantics(CaptureDomain):
     make_raise = exceptions.make_raise
     chain = exceptions.chain
     exception_matches = exceptions.exception_matches
-    match_group = groups.match_group
-    prepare_reraise = groups.prepare_reraise
     exception_triple = exceptions.exception_triple
     stop_iteration_error = exceptions.stop_iteration_error
 

@@ -58,7 +58,6 @@ class Rebuilder:
         constants: name to object, the function's globals.
         leaves: the leaves that the lines mention, with the name of each.
         classes: the names of classes that the region made; "" while one is being made.
-        traced: of exceptions that were raised in the region the name; for all parts of a group the one that came first.
         context_stores: how many stores to context variables are written.
         dropped: variables of objects that only weak references lead to.
         raising: the exception that the emitted code ends with: that gives it its traceback.
@@ -78,7 +77,6 @@ class Rebuilder:
         self.made_later: dict[Const, str] = {}
         self._active: dict[Value, None] = {}
         self.classes: dict[type, str] = {}
-        self.traced: dict[Value, str] = {}
         self._last: list[str] = []
         self._later: list[Callable[[], None]] = []
         self._count = 0

@@ -33,10 +33,6 @@ def write_traceback(out: Rebuilder, self: Obj, name: str) -> None:
     """Write what gives an exception that was raised in the region its traceback."""
     frames = tuple(places_of(out.domain, self))
     if frames and "__traceback__" not in self.attrs:
-        first = out.traced.setdefault(out.domain.origins.get(self, self), name)
-        if first is not name:  # parts of a group are told by having its very traceback
-            out.write(f"{name}.__traceback__ = {first}.__traceback__")
-            return
         raiser = raised_in(frames)
         out.write(f"{out.runtime(runtime.trace)}({name}, {out.constant(raiser, 'raise_')})")
 
