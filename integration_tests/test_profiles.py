@@ -10,6 +10,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import torchjit
+import torchjit_cudagraphs
+from torchjit_cudagraphs import CudaGraphSettings, GraphPool
+from torchjit_cudagraphs.simulated import SimulatedDriver
 from torchjit_inductor.host import Ranged
 
 LOOKUP = "TorchDynamo Cache Lookup"
@@ -144,3 +147,27 @@ def test_a_schedule_of_steps() -> None:
             compiled(torch.ones(3))
             profiled.step()
     assert seen == [2]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_replayed_cuda_graph_is_a_range(monkeypatch: pytest.MonkeyPatch, training: bool) -> None:
+    driver, record = SimulatedDriver(), torchjit_cudagraphs.record
+    pool, settings = GraphPool(driver), CudaGraphSettings(warmup_calls=1, measure=False)
+
+    def recorded(compiled: Any, inputs: Any, _settings: Any, **keywords: Any) -> Any:
+        compiled.reason_not_recordable = None  # but that the device is simulated
+        return record(compiled, inputs, settings, **keywords, pool=pool)
+
+    monkeypatch.setattr(torchjit_cudagraphs, "record", recorded)
+    compiled = torchjit.compile(wave, options={"triton.cudagraphs": True})
+    x = torch.randn(8, requires_grad=training)
+    for _ in range(3):
+        compiled(x)
+    (number,) = ids(compiled)
+    replays = driver.replays
+    shown = names_in(lambda: compiled(x))
+    part = "forward" if training else "inference"
+    graph = f"## Call CompiledFxGraph graph_{part} {number} ##"
+    assert driver.replays > replays and graph in [name for name, _ in shown]
+    if not training:
+        assert (graph, f"Torch-Compiled Region: {number}") in shown

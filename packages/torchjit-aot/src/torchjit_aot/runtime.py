@@ -75,9 +75,9 @@ def make_inference(
     source = Source()
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     guarded = bool(joint.mutated) or autocast or any(_is_made_by_writes(slot) for slot in joint.slots)
-    if not must_disable and not guarded and _is_direct(joint, inputs, state):
-        if hasattr(compiled, "range_name"):
-            compiled.range_name = range_name(name)
+    # What is not told its range, such as a recorded CUDA graph, is called from inside of one.
+    if not must_disable and not guarded and hasattr(compiled, "range_name") and _is_direct(joint, inputs, state):
+        compiled.range_name = range_name(name)
         return compiled
     make_bases(joint, source)
     call = in_range(
