@@ -134,14 +134,17 @@ def test_inference_has_no_autograd_wrapper() -> None:
     assert kinds == ["inference"]
 
 
-def test_a_graph_of_fresh_tensors_is_called_directly() -> None:
-    made = []
+def test_a_graph_of_fresh_tensors_that_is_a_range_by_itself_is_called_directly() -> None:
+    made: list[Any] = []
 
     def compiler(gm: fx.GraphModule, inputs: Any, **options: Any) -> Any:
-        made.append(run_eagerly(gm, inputs, **options))
+        run = run_eagerly(gm, inputs, **options)
+        made.append(lambda *inputs: run(*inputs))
+        made[-1].range_name = None
         return made[-1]
 
     assert compiled(lambda x: (x.sin(), x + 1), torch.ones(3), compiler=compiler) is made[0]
+    assert made[0].range_name == "## Call CompiledFxGraph graph_inference ##"
 
 
 def test_backward_twice_and_retained_graph() -> None:
