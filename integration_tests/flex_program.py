@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import torchjit
-from torchjit.attention import ATTENTION
+from torchjit_backends.attention import ATTENTION
 from torchjit_core.expr import Symbol, constant
 from torchjit_fx.flex_attention import FlexAttention
 from torchjit_fx.flex_operator import name_of

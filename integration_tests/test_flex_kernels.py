@@ -29,7 +29,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 import torchjit
 import torchjit_aot
 import torchjit_inductor
-from torchjit.attention import ATTENTION
+from torchjit_backends.attention import ATTENTION
 from torchjit_core import events
 from torchjit_fx.flex_operator import FORWARD, name_of
 from torchjit_inductor.attention import kernels as kernels_of_attention

@@ -53,6 +53,7 @@ graph = make_fx(lambda x: torch.softmax(x, 1), tracing_mode="fake")(x)
 torch.testing.assert_close(Inductor()(graph, (x,))(x)[0], torch.softmax(x, 1))
 """,
     "torchjit-torch": "import torch, torchjit_torch",
+    "torchjit-backends": "import torchjit_backends.pipeline",
     "torchjit-session": "import torchjit_session.compilation",
     "torchjit-cudagraphs": "import torchjit_cudagraphs; torchjit_cudagraphs.mark_step_begin()",
     "torchjit": """

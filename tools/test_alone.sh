@@ -11,7 +11,7 @@ for package in packages/* tools/torchjit-testing; do
 done
 [ "${1:-}" != --few-parameters ] || { export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --few-parameters"; shift; }
 packages=("$@")
-[ ${#packages[@]} -gt 0 ] || packages=(core torch vm frame guards fx aot inductor cudagraphs report session torchjit)
+[ ${#packages[@]} -gt 0 ] || packages=(core torch vm frame guards fx aot inductor cudagraphs report session backends torchjit)
 for name in "${packages[@]}"; do
   package="torchjit-$name"
   [ "$name" != torchjit ] || package=torchjit # the one that composes the others

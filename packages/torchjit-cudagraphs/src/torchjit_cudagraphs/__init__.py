@@ -5,6 +5,7 @@ what no CUDA graph can hold. docs/rules.md explains the memory pool that all rec
 """
 
 from torchjit_cudagraphs.driver import Capture, GraphDriver, Ground, TorchGraphDriver
+from torchjit_cudagraphs.graph_compiler import RecordingCompiler
 from torchjit_cudagraphs.padded import Batch, Padded, find_batch
 from torchjit_cudagraphs.partition import Chain, Piece, Split, line_of, split, tell_split
 from torchjit_cudagraphs.pool import GraphPool, mark_step_begin
@@ -25,6 +26,7 @@ __all__ = [
     "Piece",
     "Recordable",
     "Recorded",
+    "RecordingCompiler",
     "Split",
     "TorchGraphDriver",
     "find_batch",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
+from torchjit_core import events
+from torchjit_core.user_errors import wrong_type
 from torchjit_core.user_warnings import warn_user
 
-__all__ = ["FolderWriter"]
+__all__ = ["FolderWriter", "debug_folder", "writer_of_this_process"]
 
 _SUFFIXES = {"c": "cpp", "triton": "py"}
 
@@ -22,7 +29,8 @@ class FolderWriter:
         Args:
             wanted: for each compilation, whether its files and its pictures are; None: everything.
         """
-        self.folder, self.wanted = folder, wanted
+        self.folder = folder
+        self.wanted = wanted
         self._failed = False
 
     def __call__(self, kind: str, fields: dict[str, Any]) -> None:
@@ -54,6 +62,39 @@ class FolderWriter:
             self._failed = True
             named = "give another one" if self.wanted is None else "name another one in TORCHJIT_DEBUG_DIR"
             warn_user(f"torchjit: the debug folder {self.folder} cannot be written ({error.strerror}); {named}")
+
+
+@contextlib.contextmanager
+def debug_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Write all that is compiled inside of the block into a folder, for people to read.
+
+    `regions.txt` lists the compilations. Each has a folder, such as `0_1`, with the function's source, its bytecode beside that which
+    replaces it (`bytecode.txt`) and the latter decompiled (`rewritten.py`), its guards, its graphs at each stage, and the kernels.
+
+    Yields:
+        The folder. It is made if it does not exist.
+
+    Raises:
+        UserError: it is no path.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise wrong_type("path", path, "a folder: a str or a Path")
+    folder = Path(path)
+    files = FolderWriter(folder)
+    events.bytecode_wanted_by.add(str(id(files)))
+    try:
+        with events.listen(files):
+            yield folder
+    finally:
+        events.bytecode_wanted_by.discard(str(id(files)))
+
+
+@functools.cache
+def writer_of_this_process(base: Path) -> FolderWriter:
+    """A listener with a folder of its own below `base`; which compilations it writes is put into `wanted`."""
+    files = FolderWriter(base / f"run_{time.strftime('%Y_%m_%d_%H_%M_%S')}-pid_{os.getpid()}", {})
+    events.start_listening(files)
+    return files
 
 
 def _text(kind: str, fields: dict[str, Any]) -> tuple[str, str] | None:

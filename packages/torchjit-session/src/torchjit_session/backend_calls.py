@@ -36,7 +36,7 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 
 def is_ours(compiler: Backend) -> bool:
     """Is it a backend of this package, and not one that somebody registered or passed?"""
-    return getattr(compiler, "__module__", None) in ("torchjit.backends", "torchjit.pipeline", __name__)
+    return getattr(compiler, "__module__", None) in ("torchjit.backends", "torchjit_backends.pipeline", __name__)
 
 
 def call_backend(compiler: Backend, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

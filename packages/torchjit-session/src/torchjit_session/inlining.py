@@ -17,17 +17,20 @@ import torch.nn.attention
 import torch.utils.checkpoint
 import typing_extensions
 
-import torchjit_aot
 import torchjit_core.paths
 import torchjit_frame
 import torchjit_fx
-import torchjit_guards
 import torchjit_vm
 from torchjit_session import control, upstream
 from torchjit_vm import AtomicPolyfill, DeferredHandle, DictChainGetattr, IsKnownNumber, PassThrough, ReturnConstant
 
 __all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "is_user_file", "should_inline", "worth_capturing"]
 
+_PACKAGES = (
+    "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor", "torchjit_cudagraphs",
+    "torchjit_report", "torchjit_torch", "torchjit_backends",
+)  # fmt: skip
+"""Of torchjit, without this one."""
 # Modules whose functions do more than compute: their effects must happen each time, in Python.
 _LEFT_TO_PYTHON = (
     "asyncio", "concurrent", "ctypes", "gc", "importlib", "io", "json", "linecache", "logging", "multiprocessing", "os",
@@ -37,8 +40,7 @@ _LEFT_TO_PYTHON = (
     "torch.hub", "torch.jit", "torch.multiprocessing", "torch.onnx", "torch.profiler", "torch.serialization",
     "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._functorch.eager_transforms",
     "torch._functorch.vmap", "torch._higher_order_ops",
-    "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor",
-    "torchjit_cudagraphs", "torchjit_report", "torchjit_torch", "tqdm",
+    "tqdm", *_PACKAGES,
 )  # fmt: skip
 
 
@@ -169,14 +171,8 @@ def _folder_of(package: str) -> str:
 
 _CUSTOM_OPERATORS = str(Path(torch.__file__).parent / "_library") + "/"
 _OURS = (
-    *map(
-        _folder, (torch, torchjit_core.paths, torchjit_vm, torchjit_frame, torchjit_guards, torchjit_fx, torchjit_aot)
-    ),
-    *filter(
-        None,
-        map(_folder_of, ("torchjit", "torchjit_inductor", "torchjit_cudagraphs", "torchjit_report", "torchjit_torch")),
-    ),  # not needed for an import of torchjit
-    *map(_folder, (control, contextlib)),
+    *map(_folder, (torch, torchjit_core.paths, control, contextlib)),
+    *filter(None, map(_folder_of, ("torchjit", *_PACKAGES))),
     str(typing_extensions.__file__),  # the wrapper of what torch deprecates; a part of Python from 3.13 on
     "<",  # generated code: namedtuple, dataclasses, our own host programs
 )

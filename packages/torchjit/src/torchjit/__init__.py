@@ -18,21 +18,10 @@ from torchjit.backends import (
     register_backend,
     set_default_backend,
 )
-from torchjit.compiler import compile, is_compiled, reset
+from torchjit.compiler import compile, is_compiled, replace_torch_compile, reset
 from torchjit.config import config
-from torchjit.debug_folder import debug_folder
-from torchjit.guard_filters import (
-    keep_portable_guards_unsafe,
-    keep_tensor_guards_unsafe,
-    skip_all_guards_unsafe,
-    skip_guard_on_all_nn_modules_unsafe,
-    skip_guard_on_globals_unsafe,
-    skip_guard_on_inbuilt_nn_modules_unsafe,
-)
-from torchjit.listeners import set_logs
 from torchjit.options import list_mode_options, list_options
 from torchjit.stance import set_stance
-from torchjit.switching import replace_torch_compile
 from torchjit_session.callbacks import CompileEvent, on_compile_end, on_compile_start
 from torchjit_session.control import (
     allow_in_graph,
@@ -58,8 +47,18 @@ if TYPE_CHECKING:
     from torchjit import testing
     from torchjit.cache import CacheInfo, load_cache_artifacts, save_cache_artifacts
     from torchjit.inspection import explain
+    from torchjit.listeners import set_logs
     from torchjit_cudagraphs import mark_step_begin as cudagraph_mark_step_begin
     from torchjit_cudagraphs import mark_warmup_incomplete as cudagraph_mark_warmup_incomplete
+    from torchjit_guards.filters import (
+        keep_portable_guards_unsafe,
+        keep_tensor_guards_unsafe,
+        skip_all_guards_unsafe,
+        skip_guard_on_all_nn_modules_unsafe,
+        skip_guard_on_globals_unsafe,
+        skip_guard_on_inbuilt_nn_modules_unsafe,
+    )
+    from torchjit_report.folder import debug_folder
 
 __version__ = "0.1.0"
 
@@ -124,9 +123,17 @@ _LATER = {
     "CacheInfo": ("torchjit.cache", "CacheInfo"),
     "cudagraph_mark_step_begin": ("torchjit_cudagraphs", "mark_step_begin"),
     "cudagraph_mark_warmup_incomplete": ("torchjit_cudagraphs", "mark_warmup_incomplete"),
+    "debug_folder": ("torchjit_report.folder", "debug_folder"),
     "explain": ("torchjit.inspection", "explain"),
+    "keep_portable_guards_unsafe": ("torchjit_guards.filters", "keep_portable_guards_unsafe"),
+    "keep_tensor_guards_unsafe": ("torchjit_guards.filters", "keep_tensor_guards_unsafe"),
+    "skip_all_guards_unsafe": ("torchjit_guards.filters", "skip_all_guards_unsafe"),
+    "skip_guard_on_all_nn_modules_unsafe": ("torchjit_guards.filters", "skip_guard_on_all_nn_modules_unsafe"),
+    "skip_guard_on_globals_unsafe": ("torchjit_guards.filters", "skip_guard_on_globals_unsafe"),
+    "skip_guard_on_inbuilt_nn_modules_unsafe": ("torchjit_guards.filters", "skip_guard_on_inbuilt_nn_modules_unsafe"),
     "load_cache_artifacts": ("torchjit.cache", "load_cache_artifacts"),
     "save_cache_artifacts": ("torchjit.cache", "save_cache_artifacts"),
+    "set_logs": ("torchjit.listeners", "set_logs"),
     "testing": ("torchjit.testing", None),
 }
 """What the import itself has no use for: the module, and the name there."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, final, overload
+from pathlib import Path
+from typing import Any, TypeVar, overload
 
-import attrs
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from torchjit.exc import MissingPackage, UserError, UserTypeError, unknown_name, wrong_type
+from torchjit.environment import read_environment
+from torchjit.exc import UserError, UserTypeError, unknown_name, wrong_type
+from torchjit_backends.options import Options
+from torchjit_backends.others import EXTERNAL
+from torchjit_core import events
 from torchjit_core.reasons import reason
 from torchjit_session import upstream
 from torchjit_session.backend_calls import Backend, aot_eager, is_ours
@@ -34,18 +36,6 @@ __all__ = [
 _B = TypeVar("_B", bound=Backend)
 
 ENTRY_POINTS = "torch_dynamo_backends"
-MISSING_PACKAGE = reason(
-    "TJ-API-005",
-    "the package of this backend is not installed",
-    "The backend hands the graph to another compiler, which is a package of its own.",
-    "Install the package that the message names, or choose one of torchjit.list_backends().",
-)
-RETIRED = reason(
-    "TJ-API-006",
-    "this backend is retired upstream",
-    "Its makers stopped it; PyTorch itself took over what it did.",
-    "Use backend='inductor'.",
-)
 OTHER_NAME = reason(
     "TJ-API-042",
     "a backend of upstream's that has another name here",
@@ -60,32 +50,6 @@ NO_ARGUMENTS = reason(
 )
 
 
-@final
-@attrs.frozen
-class _Known:
-    """A backend that hands graphs to another package.
-
-    Attributes:
-        package: what to install, for `pip install`.
-        modules: what must be there.
-        adapter: the module of `torchjit.adapters`, whose function has the backend's name. None: it is retired.
-    """
-
-    package: str
-    modules: tuple[str, ...] = ()
-    adapter: str | None = None
-
-    def is_there(self) -> bool:
-        return self.adapter is not None and all(importlib.util.find_spec(name) for name in self.modules)
-
-
-_EXTERNAL = {
-    "onnxrt": _Known("onnxruntime onnxscript", ("onnxruntime", "onnxscript"), "torchjit.adapters.onnxrt"),
-    "openvino": _Known("openvino", ("openvino",), "torchjit.adapters.openvino"),
-    "tensorrt": _Known("torch-tensorrt", ("torch_tensorrt",), "torchjit.adapters.tensorrt"),
-    "tvm": _Known("apache-tvm", ("tvm",), "torchjit.adapters.tvm"),
-    "ipex": _Known("intel-extension-for-pytorch"),
-}
 _INSTEAD = {
     "aot_eager_decomp_partition": "use 'aot_eager', which cuts the joint graph in the same way, without decompositions",
     "aot_eager_default_partitioner": "use 'aot_eager'",
@@ -127,7 +91,7 @@ def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")
         raise wrong_type("exclude_tags", exclude_tags, "a list of tags")
     tags = {**dict.fromkeys(_entry_points(), ()), **{n: t for n, (_, t) in upstream.backends().items()}}
     tags.update({name: _TAGS.get(name, ()) for name in _registered})
-    tags.update({name: () for name, known in _EXTERNAL.items() if name not in tags and known.is_there()})
+    tags.update({name: () for name, known in EXTERNAL.items() if name not in tags and known.is_there()})
     excluded = set(exclude_tags or ())
     return sorted(n for n, carried in tags.items() if excluded.isdisjoint(carried))
 
@@ -136,15 +100,13 @@ def describe_backends() -> list[tuple[str, bool, str]]:
     """Every backend: its name, whether it can be used now, and what it is or needs."""
     usable = list_backends(exclude_tags=None)
     rows = [(name, True, _text_of(name)) for name in sorted({*usable, "inductor"})]
-    return rows + [
-        (name, False, _unavailable(name, known).detail) for name, known in _EXTERNAL.items() if name not in usable
-    ]
+    return rows + [(name, False, known.refusal(name).detail) for name, known in EXTERNAL.items() if name not in usable]
 
 
 def _text_of(name: str) -> str:
     compiler = _registered.get(name)
-    if compiler is None and name in _EXTERNAL and _EXTERNAL[name].is_there():
-        return f"of the package {_EXTERNAL[name].package.partition(' ')[0]}"
+    if compiler is None and name in EXTERNAL and EXTERNAL[name].is_there():
+        return f"of the package {EXTERNAL[name].package.partition(' ')[0]}"
     if compiler is None:
         point = _entry_points().get(name)
         return f"of the package {point.dist.name}" if point is not None and point.dist is not None else ""
@@ -163,24 +125,22 @@ def lookup_backend(compiler_fn: str | Backend) -> Backend:
         return compiler_fn
     if compiler_fn in _registered:
         return _registered[compiler_fn]
-    known = _EXTERNAL.get(compiler_fn)
+    known = EXTERNAL.get(compiler_fn)
     if known is not None and known.is_there():
-        adapter: Backend = getattr(importlib.import_module(str(known.adapter)), compiler_fn)
-        _registered[compiler_fn] = adapter
-        return adapter
+        _registered[compiler_fn] = known.load(compiler_fn)
+        return _registered[compiler_fn]
     theirs = upstream.backends()
     if compiler_fn in theirs:
         return theirs[compiler_fn][0]
     points = _entry_points()
     if compiler_fn in points:
-        loaded: Backend = points[compiler_fn].load()
-        _registered[compiler_fn] = loaded
-        return loaded
+        _registered[compiler_fn] = points[compiler_fn].load()
+        return _registered[compiler_fn]
     if known is not None:
-        raise _unavailable(compiler_fn, known)
+        raise known.refusal(compiler_fn)
     if compiler_fn in _INSTEAD:
         raise UserError(OTHER_NAME, f"{compiler_fn!r}: {_INSTEAD[compiler_fn]}")
-    raise unknown_name("backend", compiler_fn, [*_registered, *theirs, *points, *_EXTERNAL])
+    raise unknown_name("backend", compiler_fn, [*_registered, *theirs, *points, *EXTERNAL])
 
 
 def set_default_backend(backend: str | Backend | None) -> None:
@@ -228,12 +188,6 @@ def with_arguments(compiler: Backend, mode: str | None, options: Mapping[str, An
     return functools.partial(compiler, **keywords)
 
 
-def _unavailable(name: str, known: _Known) -> UserError:
-    if known.adapter is None:
-        return UserError(RETIRED, f"{name!r} (package {known.package})")
-    return MissingPackage(MISSING_PACKAGE, f"backend {name!r} needs: pip install {known.package}")
-
-
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     # A backend that torch ships under this group is one of those that torchjit replaces.
     return {
@@ -251,16 +205,37 @@ def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[.
 
 def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The default backend with default options."""
-    # Imported here: an import of torchjit needs no compiler. `compile` imports it, before the first call.
-    from torchjit import pipeline  # noqa: PLC0415
+    return inductor_backend(Options())(gm, example_inputs)
 
-    return pipeline.inductor(gm, example_inputs)
+
+def inductor_backend(options: Options) -> Backend:
+    """The backend `inductor` under these options."""
+    # Imported here: an import of torchjit needs no compiler. `compile` imports it, before the first call.
+    from torchjit.cache import kernel_settings  # noqa: PLC0415
+    from torchjit_backends import pipeline  # noqa: PLC0415
+
+    backend = pipeline.inductor_backend(options, kernel_settings())
+    return _traced(backend, options) if options.trace or options.graph_diagram else backend
+
+
+def _traced(backend: Backend, options: Options) -> Backend:
+    """The backend, with a debug folder for each compilation."""
+    from torchjit_report.folder import writer_of_this_process  # noqa: PLC0415  for those who ask
+
+    @functools.wraps(backend)
+    def traced(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        files = writer_of_this_process(read_environment().debug_dir or Path("torchjit_debug"))
+        assert files.wanted is not None  # for the type checker: this one is told
+        files.wanted[events.current_compile_id()] = (options.trace, options.graph_diagram)
+        return backend(gm, example_inputs)
+
+    return traced
 
 
 def cudagraphs(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """AOT autograd with eager ops, its graphs recorded as CUDA graphs."""
     # Imported here for the same reason.
-    from torchjit import pipeline  # noqa: PLC0415
+    from torchjit_backends import pipeline  # noqa: PLC0415
 
     return pipeline.cudagraphs(gm, example_inputs)
 

@@ -1,67 +1,16 @@
-"""The kernels that are kept on disk: where, how many, and as bytes that another machine loads."""
+"""The kernels that this process keeps on disk: where, by which compiler, and put there from another machine's."""
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
-from typing import final
 
-import attrs
-
-import torchjit_inductor
 from torchjit.config import config
 from torchjit.environment import read_environment
-from torchjit.exc import UserError, UserTypeError
-from torchjit_core.reasons import reason
-from torchjit_core.user_warnings import warn_user
-from torchjit_inductor.cpp import bundle, folders
-from torchjit_inductor.cpp.build import KEY_LENGTH, used_libraries
+from torchjit_inductor import InductorSettings, private_folder
+from torchjit_inductor.cpp import cache, folders
+from torchjit_inductor.cpp.cache import CacheInfo, save_cache_artifacts
 
-__all__ = ["CacheInfo", "CacheState", "cache_state", "clear_cache", "load_cache_artifacts", "save_cache_artifacts"]
-
-NO_ARTIFACTS = reason(
-    "TJ-API-071",
-    "what load_cache_artifacts was given cannot be used",
-    "It takes the bytes that save_cache_artifacts returned. Nothing was put into the cache; what is missing there is compiled.",
-    "Save them again with this version of torchjit.",
-)
-
-CacheInfo = bundle.Bundled
-"""Names and size of saved kernels."""
-
-
-@final
-@attrs.frozen
-class CacheState:
-    """What is in a cache folder.
-
-    Attributes:
-        folder: where kernels are kept.
-        kernels: how many there are.
-        measurements: files of what was measured on this machine.
-        nbytes: of all files.
-        limit: bytes beyond which the kernels that were not used for longest go.
-        owner: the user that the folder belongs to; a number where it has no name.
-        mode: of the folder, such as `0700`.
-    """
-
-    folder: Path
-    kernels: int
-    measurements: int
-    nbytes: int
-    limit: int
-    owner: str
-    mode: str
-
-
-def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
-    """The kernels that this process has used, for `load_cache_artifacts` on machines of the same kind; None if there are none.
-
-    They are libraries for this processor and compiler: elsewhere they are not used.
-    """
-    data, info = bundle.pack(used_libraries())
-    return (data, info) if info.kernels else None
+__all__ = ["CacheInfo", "cache_folder", "kernel_settings", "load_cache_artifacts", "save_cache_artifacts"]
 
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo | None:
@@ -75,21 +24,19 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo | None:
     Raises:
         UserError: these are no bytes.
     """
-    if not isinstance(serialized_artifacts, (bytes, bytearray, memoryview)):
-        raise UserTypeError(NO_ARTIFACTS, f"want bytes, got {type(serialized_artifacts).__name__}")
-    try:
-        return bundle.unpack(bytes(serialized_artifacts), folder_in_use())
-    except (bundle.BadBundle, OSError) as error:
-        warn_user(str(UserError(NO_ARTIFACTS, str(error))))
-        return None
+    return cache.load_cache_artifacts(serialized_artifacts, lambda: folders.usable_folder(kernel_settings().cache_dir))
 
 
-def folder_in_use() -> Path:
-    """Where this process keeps kernels; a folder that goes with the process where the cache is off or of no use."""
+def kernel_settings() -> InductorSettings:
+    """Where this process keeps kernels, in a folder that goes with it where the cache is off, and what compiles them."""
     environment = read_environment()
-    if environment.caches_off or not config.snapshot().caches:
-        return torchjit_inductor.private_folder()
-    return folders.usable_folder(None if environment.cache_dir is None else str(environment.cache_dir))
+    off = environment.caches_off or not config.snapshot().caches
+    return InductorSettings(
+        cache_dir=str(private_folder()) if off else environment.cache_dir,
+        compiler=environment.compiler,
+        compiler_named_by=environment.compiler_named_by,
+        compiler_seconds=environment.compiler_seconds,
+    )
 
 
 def cache_folder() -> Path:
@@ -98,56 +45,4 @@ def cache_folder() -> Path:
     Raises:
         OSError: it cannot be made or used.
     """
-    chosen = read_environment().cache_dir
-    return folders.cache_folder(None if chosen is None else str(chosen))
-
-
-def cache_state(folder: Path) -> CacheState:
-    """Look at a cache folder.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    names = [path for path in folder.iterdir() if path.is_file()]
-    found = folder.stat()
-    return CacheState(
-        folder,
-        sum(path.suffix == ".so" for path in names),
-        sum(path.suffix == ".json" for path in names),
-        sum(_size(path) for path in names),
-        torchjit_inductor.InductorSettings().cache_bytes,
-        _name_of(found.st_uid),
-        f"{stat.S_IMODE(found.st_mode):04o}",
-    )
-
-
-def clear_cache(folder: Path) -> CacheState:
-    """Remove kernels and measurements; libraries that a process has loaded stay loaded. What others put there stays.
-
-    Returns:
-        What was there before.
-
-    Raises:
-        OSError: a file cannot be removed.
-    """
-    before = cache_state(folder)
-    for path in list(folder.iterdir()):
-        if path.is_file() and (len(path.stem) == KEY_LENGTH or path.suffix == ".json" or path.name == "trimmed"):
-            path.unlink(missing_ok=True)
-    return before
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # another process has removed it just now
-        return 0
-
-
-def _name_of(user: int) -> str:
-    try:
-        import pwd  # noqa: PLC0415  there is none on Windows
-
-        return pwd.getpwuid(user).pw_name
-    except (ImportError, KeyError):
-        return str(user) if hasattr(os, "getuid") else ""
+    return folders.cache_folder(read_environment().cache_dir)

@@ -1,4 +1,4 @@
-"""`torchjit.compile` and `torchjit.reset`."""
+"""`torchjit.compile` and `torchjit.reset`, and `torch.compile` made torchjit's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, final, overload
 
 import torch
 
-from torchjit import listeners
-from torchjit.backends import eager, get_default_backend, lookup_backend, with_arguments
+from torchjit.backends import eager, get_default_backend, inductor_backend, lookup_backend, with_arguments
 from torchjit.config import config
 from torchjit.environment import read_environment
 from torchjit.exc import UserError, UserTypeError, told
@@ -19,29 +18,22 @@ from torchjit.options import Options, make_options
 from torchjit_core.kinds import as_switch
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shown
+from torchjit_core.user_warnings import warn_user
 from torchjit_frame import FrontDoor
-from torchjit_session import disabling, profiling, stance, upstream
+from torchjit_session import profiling, stance, upstream
 from torchjit_session.backend_calls import Backend, aot_eager, is_ours
+from torchjit_session.callables import compilation_of, compile_any, is_compiled
 from torchjit_session.counters import counters
 from torchjit_session.dynamic_shapes import DynamicShapes
-from torchjit_session.modules import compiled_module, passed_on
+from torchjit_session.modules import passed_on
 from torchjit_session.settings import Host
 from torchjit_session.sharing import all_compilations, family_of
 
-if TYPE_CHECKING:
-    from torchjit_session.compilation import Compilation
-
-__all__ = ["compilation_of", "compile", "is_compiled", "reset"]
+__all__ = ["compilation_of", "compile", "is_compiled", "replace_torch_compile", "reset"]
 
 _C = TypeVar("_C", bound=Callable[..., Any])
 """What is compiled keeps its type: a function its signature, a module its class."""
 
-NOT_CALLABLE = reason(
-    "TJ-API-030",
-    "this object cannot be compiled",
-    "torchjit.compile takes a Python function, a method or an nn.Module.",
-    "Wrap what you have in a Python function: torchjit.compile(lambda *a: obj(*a)).",
-)
 _HOST = Host(config.snapshot, config.is_off, lookup_backend)
 
 BAD_ARGUMENT = reason(
@@ -49,6 +41,13 @@ BAD_ARGUMENT = reason(
     "an argument of compile has a value that it cannot have",
     "Each argument of torchjit.compile takes the values of torch.compile's.",
     "See the docstring of torchjit.compile.",
+)
+
+REPLACED_TWICE = reason(
+    "TJ-API-075",
+    "torch.compile was replaced by something else inside of the block of replace_torch_compile",
+    "That function stays. If it calls what it has replaced, it calls torchjit.compile still.",
+    "Import the library that replaces torch.compile before the block, or call torchjit.replace_torch_compile() for the whole process.",
 )
 
 
@@ -149,10 +148,12 @@ def compile(
     shapes = None if dynamic_shapes is None else DynamicShapes(dynamic_shapes)
     if shapes is not None:
         shapes.check(model)
-    listeners.start_from_environment(environment)
-    compiler = make_backend()
-    # Imported here, for the same reasons as the compiler: what only imports torchjit needs no interpreter.
+    # Imported here, for the same reasons as the compiler: what only imports torchjit needs no interpreter, and listens to nothing.
+    from torchjit.listeners import start_from_environment  # noqa: PLC0415
     from torchjit_session.compilation import Compilation  # noqa: PLC0415
+
+    start_from_environment(environment)
+    compiler = make_backend()
 
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
@@ -193,7 +194,7 @@ def compile(
         return compilation.root.door
 
     given = {key: value for key, value in keywords.items() if value is not None and value is not False}
-    return _compile_any(model, start, given)
+    return compile_any(model, start, given)
 
 
 def _backend_maker(
@@ -213,51 +214,13 @@ def _backend_maker(
         return (lambda: compiler), chosen
     # Imported here: what only imports torchjit, or has a backend of its own, needs no compiler. Not later: what the program has set
     # while a function is called (modes, signals) is not there for an import.
-    from torchjit import pipeline  # noqa: PLC0415
+    from torchjit_backends import pipeline  # noqa: PLC0415
 
     if backend == "inductor":
-        return functools.partial(pipeline.inductor_backend, chosen, config.snapshot()), chosen
+        return functools.partial(inductor_backend, chosen), chosen
     return (
         functools.partial(pipeline.aot_eager_backend, chosen) if compiler is aot_eager else lambda: compiler
     ), chosen
-
-
-def _compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping[str, Any]) -> Any:
-    if disabling.is_disabled(model):
-        return model
-    if isinstance(model, torch.nn.Module):
-        again = functools.partial(_compile_any, start=start, arguments=arguments)
-        return compiled_module(model, functools.partial(start, of_object=True), again, arguments)
-    if isinstance(model, FrontDoor):
-        return _compile_any(model.__wrapped__, start, arguments)
-    if isinstance(model, types.MethodType):
-        inner: Any = model.__func__
-        inner = inner.__wrapped__ if isinstance(inner, FrontDoor) else inner
-        if isinstance(inner, types.FunctionType):
-            return types.MethodType(start(inner, of_object=True), model.__self__)
-    if isinstance(model, types.FunctionType):
-        return start(model)
-    call = type(model).__dict__.get("__call__")  # an instance of a class that defines it
-    if isinstance(call, types.FunctionType):
-        return types.MethodType(start(call, of_object=True), model)
-    if isinstance(model, type) or not callable(model):
-        kind = (
-            f"the class {model.__name__}: compile an instance of it, {model.__name__}(...)"
-            if isinstance(model, type)
-            else ""
-        )
-        raise UserTypeError(NOT_CALLABLE, f"got {kind or _told(model)}")
-
-    def call_builtin(*args: Any, **kwargs: Any) -> Any:
-        return model(*args, **kwargs)
-
-    functools.update_wrapper(call_builtin, model, updated=())
-    function: Any = call_builtin
-    return start(function)
-
-
-def _told(model: object) -> str:
-    return "a Tensor: compile the function that makes it" if isinstance(model, torch.Tensor) else told(model)
 
 
 def _check_arguments(keywords: dict[str, Any]) -> None:
@@ -290,22 +253,6 @@ def _check(name: str, value: object, wanted: str, right: bool) -> None:
         raise UserTypeError(BAD_ARGUMENT, f"{name}={told(value)}, want {wanted}")
 
 
-def compilation_of(compiled: Any) -> Compilation | None:
-    """The compilation behind something that `compile` returned, or None."""
-    if isinstance(compiled, types.MethodType):
-        compiled = compiled.__func__
-    door = getattr(compiled, "_torchjit_door", compiled)
-    found = getattr(door, "compiled", None)
-    loaded: Any = sys.modules.get("torchjit_session.compilation")  # nothing is compiled without it
-    return found if loaded is not None and isinstance(found, loaded.Compilation) else None
-
-
-def is_compiled(model: Any) -> bool:
-    """Is it what `compile` returned, or a module on which `nn.Module.compile` was called while `torch.compile` was torchjit's?"""
-    in_place = model.__dict__.get("_compiled_call_impl") if isinstance(model, torch.nn.Module) else None
-    return compilation_of(model) is not None or compilation_of(in_place) is not None
-
-
 def reset() -> None:
     """Forget everything that was compiled and counted in this process; compiled callables compile anew."""
     for compilation in all_compilations():
@@ -314,6 +261,37 @@ def reset() -> None:
     if recorded is not None:
         recorded.reset()
     counters.clear()
+
+
+@final
+class replace_torch_compile:
+    """Make `torch.compile` torchjit's, at once; in a `with` block until its end.
+
+        torchjit.replace_torch_compile()             # from now on, in the whole process
+
+        with torchjit.replace_torch_compile():       # in the block
+            model.compile()
+
+    `nn.Module.compile`, and libraries that call `torch.compile(...)`, use it too. A library that took the function itself
+    (`from torch import compile`) before this call keeps what it took. What the program compiled before stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self._before: Any = torch.compile
+        ours: Any = compile
+        torch.compile = ours
+
+    def __enter__(self) -> None:
+        """Already replaced."""
+
+    def __exit__(self, *error: object) -> None:
+        """What stood there before is back, unless somebody else has put another function there meanwhile: that one stays, with a warning."""
+        now: Any = torch.compile
+        if now is compile:
+            torch.compile = self._before
+        elif now is not self._before and getattr(now, "__module__", None) != "torch":
+            name = f"{getattr(now, '__module__', '?')}.{getattr(now, '__qualname__', told(now))}"
+            warn_user(str(UserError(REPLACED_TWICE, name)))
 
 
 upstream.watch(reset, stance.tell)

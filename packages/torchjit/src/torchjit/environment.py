@@ -90,7 +90,7 @@ class Environment:
     logs: str = ""
     trace: Path | None = None
     debug_dir: Path | None = None
-    cache_dir: Path | None = None
+    cache_dir: str | None = None
     caches_off: bool = False
     progress: bool = True
     on_error: Literal["raise", "eager"] | None = None
@@ -108,7 +108,6 @@ def read_environment() -> Environment:
     _refuse_misspelled_names()
     trace = os.environ.get("TORCHJIT_TRACE")
     debug = os.environ.get("TORCHJIT_DEBUG_DIR")
-    cache = os.environ.get("TORCHJIT_CACHE_DIR")
     named_by = next((name for name in ("CXX", "CC") if os.environ.get(name, "").strip()), None)
     return Environment(
         disable=_flag("TORCHJIT_DISABLE")
@@ -118,7 +117,7 @@ def read_environment() -> Environment:
         logs=os.environ.get("TORCHJIT_LOGS", ""),
         trace=Path(trace) if trace else None,
         debug_dir=Path(debug) if debug else None,
-        cache_dir=Path(cache) if cache else None,
+        cache_dir=os.environ.get("TORCHJIT_CACHE_DIR") or None,
         caches_off=_flag("TORCHJIT_FORCE_DISABLE_CACHES"),
         progress=_flag("TORCHJIT_PROGRESS", "1"),
         on_error=_on_error(),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torchjit.compiler import NOT_CALLABLE, compilation_of, compile
+from torchjit.compiler import compile
 from torchjit.exc import UserTypeError, told, wrong_type
+from torchjit_session.callables import NOT_CALLABLE, compilation_of
 from torchjit_session.inspection import (
     BreakInfo,
     Explanation,

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from filelock import FileLock, Timeout
 
-from torchjit.cache import CacheState, cache_folder, cache_state, clear_cache
+from torchjit.cache import cache_folder
 from torchjit.commands.findings import Finding, print_findings
 from torchjit.environment import read_environment
+from torchjit_inductor.cpp.cache import CacheState, cache_state, clear_cache
 from torchjit_inductor.cpp.folders import is_noexec
 
 __all__ = ["HELP", "add_arguments", "cache_findings", "run"]

@@ -18,7 +18,7 @@ __all__ = ["HELP", "add_arguments", "every_reason", "run"]
 
 HELP = "what a reason id such as TJ-VM-002 means, and what to do about it"
 PACKAGES = (
-    "torchjit", "torchjit_aot", "torchjit_cudagraphs", "torchjit_frame", "torchjit_fx", "torchjit_guards", "torchjit_inductor",
+    "torchjit", "torchjit_aot", "torchjit_backends", "torchjit_cudagraphs", "torchjit_frame", "torchjit_fx", "torchjit_guards", "torchjit_inductor",
     "torchjit_report", "torchjit_session", "torchjit_vm",
 )  # fmt: skip
 _OF_TESTS = "TJ-TST-"

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from torchjit.switching import replace_torch_compile
+from torchjit.compiler import replace_torch_compile
 from torchjit_session.compilation import Compilation
 from torchjit_session.sharing import keeping_compilations
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import importlib.util
+from typing import Any, final
 
+import attrs
 import torch
 from torch import fx
 
-from torchjit.exc import UserError
 from torchjit_core.events import emit
-from torchjit_core.reasons import reason
+from torchjit_core.reasons import MissingPackage, UserError, reason
+from torchjit_session.backend_calls import Backend
 
-__all__ = ["NOT_TAKEN", "entry_of", "refusal_of", "tell_refusal"]
+__all__ = ["EXTERNAL", "NOT_TAKEN", "Known", "entry_of", "refusal_of", "tell_refusal"]
 
+MISSING_PACKAGE = reason(
+    "TJ-API-005",
+    "the package of this backend is not installed",
+    "The backend hands the graph to another compiler, which is a package of its own.",
+    "Install the package that the message names, or choose one of torchjit.list_backends().",
+)
+RETIRED = reason(
+    "TJ-API-006",
+    "this backend is retired upstream",
+    "Its makers stopped it; PyTorch itself took over what it did.",
+    "Use backend='inductor'.",
+)
 NO_ADAPTER = reason(
     "TJ-API-007",
     "the package of this backend has no entry that is known here",
@@ -27,6 +41,46 @@ NOT_TAKEN = reason(
     "The graph writes to an input or draws random numbers, or the compiler lacks one of its operators; it runs by eager operators.",
     "Nothing, if that is fast enough; otherwise leave the operator out, or use another backend for this function.",
 )
+
+
+@final
+@attrs.frozen
+class Known:
+    """A backend that hands graphs to another package.
+
+    Attributes:
+        package: what to install, for `pip install`.
+        modules: what must be there.
+        adapter: the module of `torchjit_backends`, whose function has the backend's name. None: it is retired.
+    """
+
+    package: str
+    modules: tuple[str, ...] = ()
+    adapter: str | None = None
+
+    def is_there(self) -> bool:
+        """Can it be used?"""
+        return self.adapter is not None and all(importlib.util.find_spec(name) for name in self.modules)
+
+    def load(self, name: str) -> Backend:
+        """The backend of this name."""
+        adapter: Backend = getattr(importlib.import_module(str(self.adapter)), name)
+        return adapter
+
+    def refusal(self, name: str) -> UserError:
+        """Why there is no backend of this name."""
+        if self.adapter is None:
+            return UserError(RETIRED, f"{name!r} (package {self.package})")
+        return MissingPackage(MISSING_PACKAGE, f"backend {name!r} needs: pip install {self.package}")
+
+
+EXTERNAL = {
+    "onnxrt": Known("onnxruntime onnxscript", ("onnxruntime", "onnxscript"), "torchjit_backends.onnxrt"),
+    "openvino": Known("openvino", ("openvino",), "torchjit_backends.openvino"),
+    "tensorrt": Known("torch-tensorrt", ("torch_tensorrt",), "torchjit_backends.tensorrt"),
+    "tvm": Known("apache-tvm", ("tvm",), "torchjit_backends.tvm"),
+    "ipex": Known("intel-extension-for-pytorch"),
+}
 
 
 def refusal_of(graph: fx.Graph) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from torchjit.adapters import entry_of
+from torchjit_backends.others import entry_of
 
 __all__ = ["tensorrt"]
 

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 import torchjit_aot
-from torchjit.adapters import NOT_TAKEN, refusal_of, tell_refusal
+from torchjit_backends.others import NOT_TAKEN, refusal_of, tell_refusal
 from torchjit_core.reasons import GraphBreak
 from torchjit_session.interrupts import compiled_later
 

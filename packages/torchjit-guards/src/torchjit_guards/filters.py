@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchjit.exc import wrong_type
+from torchjit_core.user_errors import wrong_type
 
 __all__ = [
     "keep_portable_guards_unsafe",

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 import torchjit_aot
-from torchjit.adapters import entry_of, refusal_of, tell_refusal
+from torchjit_backends.others import entry_of, refusal_of, tell_refusal
 from torchjit_core.forks import new_lock
 from torchjit_frame import eager
 
