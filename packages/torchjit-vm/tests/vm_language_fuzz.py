@@ -68,7 +68,7 @@ def describe(value: Any, seen: dict[int, int]) -> Any:
     if not isinstance(value, (tuple, frozenset)):
         seen[id(value)] = len(seen)
     name = type(value).__qualname__
-    if name in ("generator", "InterpretedGenerator"):
+    if name == "generator":
         return "generator", value.__name__
     if isinstance(value, Num):
         return "Num", describe(value.value, seen)
@@ -105,7 +105,7 @@ def rest(value: Any, found: list[Any], seen: set[int]) -> None:
     if id(value) in seen:
         return
     seen.add(id(value))
-    if type(value).__qualname__ in ("generator", "InterpretedGenerator"):
+    if type(value).__qualname__ == "generator":
         found.append(value)
     elif isinstance(value, dict):
         for key in value:

@@ -6,15 +6,15 @@ import builtins
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 from torchjit_vm.binding import bind, import_from_real
 from torchjit_vm.concrete_callers import CALLER_FUNCTIONS
-from torchjit_vm.concrete_generator import Box, InterpretedGenerator
-from torchjit_vm.concrete_groups import extend_traceback, match_group, prepare_reraise
-from torchjit_vm.concrete_patterns import match_class, match_keys
+from torchjit_vm.concrete_generator import Box, interpreted_generator
+from torchjit_vm.concrete_groups import match_group, prepare_reraise
+from torchjit_vm.concrete_statements import class_pattern, raised_by, unpacking
 from torchjit_vm.decode import Decoded
 from torchjit_vm.domain import Domain
 from torchjit_vm.frame import Completion, Frame, Raised
@@ -282,21 +282,11 @@ class ConcreteDomain:
 
     @_real
     def unpack(self, value: Box, count: int) -> Sequence[Box]:
-        iterator = _iterate(value.value)
-        items = [item for _, item in zip(range(count), iterator, strict=False)]
-        if len(items) < count:
-            raise ValueError(f"not enough values to unpack (expected {count}, got {len(items)})")
-        for _ in iterator:
-            raise ValueError(f"too many values to unpack (expected {count})")
-        return [Box(item) for item in items]
+        return [Box(item) for item in unpacking(count)(value.value)]
 
     @_real
     def unpack_ex(self, value: Box, before: int, after: int) -> Sequence[Box]:
-        items = list(_iterate(value.value))
-        if len(items) < before + after:
-            raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
-        middle = items[before : len(items) - after]
-        return [Box(i) for i in [*items[:before], middle, *items[len(items) - after :]]]
+        return [Box(item) for item in unpacking(before, after)(value.value)]
 
     @_real
     def format(self, value: Box, conversion: int, spec: Box | None) -> Box:
@@ -344,41 +334,41 @@ class ConcreteDomain:
         return isinstance(exception.value, StopAsyncIteration)
 
     def make_generator(self, frame: _F) -> Box:
-        return Box(InterpretedGenerator(self.vm, frame))
+        return Box(interpreted_generator(self.vm, frame))
 
     # Calls and functions.
 
     @_real
     def call(self, function: Box, args: list[Box], kwargs: dict[str, Box]) -> Box | _F:
         real = function.value
-        # The methods of our generators run this interpreter: they must not run in it.
-        if type(real) is MethodType and type(real.__self__) is not InterpretedGenerator:
+        kind = type(real)
+        if kind is MethodType:
             return self.call(Box(real.__func__), [Box(real.__self__), *args], kwargs)  # type: ignore[no-any-return]
-        if type(real) is FunctionType and not real.__code__.co_flags & _CO_ASYNC:
+        if kind is FunctionType and not real.__code__.co_flags & _CO_ASYNC:
             return self._enter(real, args, kwargs)
+        # isinstance() would ask the object for its __class__
+        if issubclass(kind, type) and kind.__call__ is type.__call__ and type(real.__init__) is FunctionType:
+            return self._construct(real, args, kwargs)
         positional = [b.value for b in args]
         keywords = {k: b.value for k, b in kwargs.items()}
-        is_class = issubclass(type(real), type)  # isinstance() would ask the object for its __class__
-        init: Any = getattr(real, "__init__", None) if is_class else None
-        if is_class and type(real).__call__ is type.__call__ and type(init) is FunctionType:
-            made = real.__new__(real, *positional, **keywords)
-            if real not in type(made).__mro__:
-                return Box(made)
-            init = type(made).__init__
-            if type(init) is not FunctionType:
-                init(made, *positional, **keywords)
-                return Box(made)
-            instance = Box(made)
-            frame = self._enter(init, [instance, *args], kwargs)
-            frame.completion, frame.instead = Completion.PUSH_INSTEAD, instance
-            return frame
-        if real is super and not positional:
-            return Box(self._super())
-        if type(real) is BuiltinFunctionType:
-            special = CALLER_FUNCTIONS.get(real)
-            if special is not None:
-                return Box(special(self, positional, keywords))
-        return Box(real(*positional, **keywords))
+        special = CALLER_FUNCTIONS.get(real) if kind is BuiltinFunctionType or kind is type else None
+        return Box(real(*positional, **keywords) if special is None else special(self, positional, keywords))
+
+    def _construct(self, cls: Any, args: list[Box], kwargs: dict[str, Box]) -> Box | _F:
+        """A call of a class whose `__init__` is Python code."""
+        positional = [b.value for b in args]
+        keywords = {k: b.value for k, b in kwargs.items()}
+        made = cls.__new__(cls, *positional, **keywords)
+        if cls not in type(made).__mro__:
+            return Box(made)
+        init: Any = type(made).__init__
+        if type(init) is not FunctionType:
+            init(made, *positional, **keywords)
+            return Box(made)
+        instance = Box(made)
+        frame = self._enter(init, [instance, *args], kwargs)
+        frame.completion, frame.instead = Completion.PUSH_INSTEAD, instance
+        return frame
 
     def _enter(self, function: FunctionType, args: Sequence[Box], kwargs: dict[str, Box]) -> _F:
         if len(self.vm.frames) >= sys.getrecursionlimit():
@@ -398,19 +388,6 @@ class ConcreteDomain:
             function.__globals__,
             Box(function),
         )
-
-    def _super(self) -> Any:
-        frame = self.vm.frames[-1]
-        if not frame.code.code.co_argcount:
-            raise RuntimeError("super(): no arguments")
-        if "__class__" not in frame.code.locals:
-            raise RuntimeError("super(): __class__ cell not found")
-        cell = frame.fast[frame.code.locals.index("__class__")]
-        first = frame.fast[0]
-        if cell is None or first is None:
-            raise RuntimeError("super(): no arguments")
-        owner = first.value.cell_contents if type(first.value) is CellType else first.value
-        return super(cell.value.cell_contents, owner)
 
     @_real
     def call_ex(self, function: Box, args: Box, kwargs: Box | None) -> Box | _F:
@@ -459,26 +436,8 @@ class ConcreteDomain:
 
     # Exceptions.
 
-    @_real
     def make_raise(self, exception: Box, cause: Box | None) -> Box:
-        error = exception.value
-        if isinstance(error, type) and issubclass(error, BaseException):
-            made = error()
-            if not isinstance(made, BaseException):
-                raise TypeError(
-                    f"calling {error!r} should have returned an instance of BaseException, not {type(made)!r}"
-                )
-            error = made
-        if not isinstance(error, BaseException):
-            raise TypeError("exceptions must derive from BaseException")
-        if cause is not None:
-            because = cause.value() if isinstance(cause.value, type) else cause.value
-            if not (because is None or isinstance(because, BaseException)):
-                raise TypeError("exception causes must derive from BaseException")
-            error.__cause__ = because
-        if error.__traceback__ is None or isinstance(error, BaseExceptionGroup):
-            extend_traceback(error)
-        return Box(error)
+        return Box(raised_by(exception.value) if cause is None else raised_by(exception.value, cause.value))
 
     def chain(self, exception: Box, handled: Box | None) -> None:
         if handled is None or handled.value is exception.value or not isinstance(handled.value, BaseException):
@@ -533,12 +492,13 @@ class ConcreteDomain:
 
     @_real
     def match_keys(self, value: Box, keys: Box) -> Box | None:
-        found = match_keys(value.value, keys.value)
-        return None if found is None else Box(found)
+        missing = object()
+        found = tuple(value.value.get(k, missing) for k in keys.value)
+        return None if any(v is missing for v in found) else Box(found)
 
     @_real
     def match_class(self, value: Box, cls: Box, count: int, names: Box) -> Box | None:
-        found = match_class(value.value, cls.value, count, names.value)
+        found = class_pattern(count, names.value)(value.value, cls.value)
         return None if found is None else Box(found)
 
     @_real
@@ -549,7 +509,7 @@ class ConcreteDomain:
 def _left(exception: Box, _: None) -> None:
     """An exception goes to the caller's frame; of groups `except*` looks at the traceback."""
     if isinstance(exception.value, BaseExceptionGroup):
-        extend_traceback(exception.value)
+        raised_by(exception.value)
 
 
 def _shown(function: object) -> str:
@@ -560,12 +520,6 @@ def _shown(function: object) -> str:
         return str(function)
     module = getattr(function, "__module__", None)
     return name if module in (None, "builtins") else f"{module}.{name}"
-
-
-def _iterate(value: Any) -> Iterator[Any]:
-    if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
-        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
-    return iter(value)
 
 
 def execute(domain: Domain[V], function: Callable[..., object], *args: V, **kwargs: V) -> V:

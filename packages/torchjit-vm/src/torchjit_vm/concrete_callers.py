@@ -78,6 +78,21 @@ def _locals(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object
     return result
 
 
+def _super(domain: ConcreteDomain, args: list[object], kwargs: dict[str, object]) -> object:
+    frame = domain.vm.frames[-1]
+    if args:
+        return super(*args)
+    if not frame.code.code.co_argcount:
+        raise RuntimeError("super(): no arguments")
+    if "__class__" not in frame.code.locals:
+        raise RuntimeError("super(): __class__ cell not found")
+    cell, first = frame.fast[frame.code.locals.index("__class__")], frame.fast[0]
+    if cell is None or first is None:
+        raise RuntimeError("super(): no arguments")
+    owner = first.value.cell_contents if type(first.value) is CellType else first.value
+    return super(cell.value.cell_contents, owner)
+
+
 CALLER_FUNCTIONS: dict[object, Callable[[ConcreteDomain, list[object], dict[str, object]], object]] = {
     globals: _globals,
     locals: _locals,
@@ -88,4 +103,5 @@ CALLER_FUNCTIONS: dict[object, Callable[[ConcreteDomain, list[object], dict[str,
     compile: _compile,
     exec: lambda domain, args, kwargs: _execute(domain, exec, args, kwargs),
     eval: lambda domain, args, kwargs: _execute(domain, eval, args, kwargs),
+    super: _super,
 }

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["extend_traceback", "match_group", "prepare_reraise"]
-
-
-def extend_traceback(error: BaseException) -> None:
-    """Raise an exception that the interpreted program raises, so that it has a traceback, another one each time."""
-    context = error.__context__
-    try:
-        raise error
-    except BaseException:
-        error.__context__ = context
+__all__ = ["match_group", "prepare_reraise"]
 
 
 def match_group(error: BaseException, wanted: object) -> tuple[BaseException | None, BaseException | None]:
