@@ -349,7 +349,7 @@ def default_device(x):
     return x + y
 
 
-@program(0)
+@program(2)
 def default_dtype(x):
     torch.set_default_dtype(torch.float64)
     y = torch.zeros(4)
@@ -357,7 +357,7 @@ def default_dtype(x):
     return x + y
 
 
-@program(0)
+@program(2)
 def default_dtype_of_factories(x):
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -376,7 +376,7 @@ def default_dtype_of_factories(x):
     return made, weights, facts, mixed, torch.zeros(2)
 
 
-@program(2)  # a division of integers takes no dtype; `item` breaks where another default is in force
+@program(3)
 def default_dtype_around_breaks(x):
     torch.set_default_dtype(torch.float64)
     try:
@@ -395,7 +395,7 @@ def default_dtype_that_is_none(x):
         return x * 2, torch.zeros(2)
 
 
-@program(2)  # in two specialisations
+@program(4)  # in two specialisations
 def default_dtype_is_left(x):
     torch.set_default_dtype(torch.float64 if torch.get_default_dtype() is torch.float32 else torch.float32)
     if x.sum().item() > -1e9:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchjit_fx.outcomes import Constant, Nested, Template
+from torchjit_fx.outcomes import Constant, Template, parts
 
 __all__ = ["answers_from_metadata", "has_answer", "is_custom_operator"]
 
@@ -28,9 +28,8 @@ _NAMESPACES_OF_TORCH = frozenset({"aten", "prims", "prim", "quantized"})
 
 def has_answer(template: Template) -> bool:
     """Is there a number, truth value or text in a result?"""
-    if type(template) is Constant:
-        return isinstance(template.value, int | float | complex | str)
-    return type(template) is Nested and any(map(has_answer, template.items))
+    values = [part.value for part in parts(template) if type(part) is Constant]
+    return any(isinstance(value, int | float | complex | str) for value in values)
 
 
 def answers_from_metadata(target: Any, args: Any) -> bool:

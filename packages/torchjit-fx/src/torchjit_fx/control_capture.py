@@ -11,7 +11,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.control_flow import Body, Branches, ControlFlow, Loop, Program, Scan
-from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.domain_protocol import CallDomain, Feature
 from torchjit_fx.intrinsics import enter_body, finish_control_flow, leave_body
 from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.modes import AmbientState
@@ -79,11 +79,8 @@ def _is_given(step: Any, given: Sequence[TensorLeaf]) -> bool:
     return any(leaf in given for storage in step.written for leaf in storage.leaves)
 
 
-class _Bodies(list[BodyCapture]):
+class _Bodies(Feature, list[BodyCapture]):
     """Those of calls that were not recorded yet, in order."""
-
-    def __init__(self, domain: CallDomain) -> None:
-        super().__init__()
 
 
 @intrinsic_rule(enter_body)

@@ -18,12 +18,13 @@ from torchjit_fx import breaks
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.assertions import FINISHED, IN_RANGE
 from torchjit_fx.calls.call import Call
-from torchjit_fx.domain_protocol import CallDomain, StepRecorder
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.eager_rules.functions import function_rule
 from torchjit_fx.eager_rules.runtime_asserts import RuntimeAssert, items
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.tracing import Recorder
 
 __all__ = ["CaughtErrors", "may_raise", "raises_anything"]
 
@@ -109,7 +110,7 @@ class CaughtErrors:
         self.marks.append((mark, why))
         return result
 
-    def may_assert(self, recorder: StepRecorder, capture: CaptureContext) -> bool:
+    def may_assert(self, recorder: Recorder, capture: CaptureContext) -> bool:
         """May an assertion be tested where its error has to come in its place?"""
         if not self.allowed or recorder.checkpointed or not capture.runs_again():
             return False

@@ -16,7 +16,7 @@ from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
-from torchjit_fx.assertions import can_be_tested
+from torchjit_fx.assertions import CHECK, can_be_tested
 from torchjit_fx.autograd.differentiation import make_leaf, note_made_leaf
 from torchjit_fx.autograd.required_gradients import is_refused_by_mode, switch
 from torchjit_fx.autograd.tensor_hooks import HOOK_DICTS
@@ -507,7 +507,7 @@ class TensorDomain:
             return False
         if not can_be_tested(leaf, recorder.writes) or (in_place and not self.caught.may_assert(recorder, capture)):
             return False
-        recorder.add_assertion(leaf, truth, message, capture)
+        recorder.add_test(CHECK, (leaf, truth, message), capture)
         return True
 
     def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]:

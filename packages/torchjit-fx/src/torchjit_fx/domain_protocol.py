@@ -2,77 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from torchjit_core.paths import AccessPath
-from torchjit_core.reasons import GraphBreak
-from torchjit_fx.assigned_data import AssignedData
 from torchjit_fx.fakes import FakeFactory
-from torchjit_fx.inference import Place
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
-from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, Step, StepScope, Storage, SymLeaf, Target, TensorLeaf
+from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.metas import MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
-from torchjit_fx.selections import Selections
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.symbols.numbers import SymbolicNumbers
+from torchjit_fx.tracing import Recorder
 
-__all__ = ["CallDomain", "StepRecorder"]
+__all__ = ["CallDomain", "Feature"]
 
 _State = TypeVar("_State")
 
 
-class StepRecorder(Protocol):
-    """The steps of one region; see `tracing.Recorder`."""
+class Feature:
+    """State of one feature in a capture that begins empty, see `CallDomain.of`: the first base of a container."""
 
-    steps: list[Step]
-    writes: list[Storage]
-    scope: StepScope | None
-    several_views: dict[int, int]
-
-    @property
-    def modes(self) -> TorchModes: ...
-    @property
-    def place(self) -> Place: ...
-    @property
-    def data(self) -> AssignedData: ...
-    @property
-    def selections(self) -> Selections: ...
-    @property
-    def checkpointed(self) -> bool: ...
-
-    def call(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
-        """Record one call and give its raw result."""
-
-    def record(self, target: Target, args: RawArgs, capture: CaptureContext) -> Raw:
-        """Record a call of a callable that belongs to this capture alone."""
-
-    def remembered(self, asked: Sequence[Raw]) -> tuple[bool, tuple[int, GraphBreak] | None]:
-        """Would a backward pass after the region read what autograd remembers of a tensor with other memory since?"""
-
-    def enter_checkpoint(self, policy: Callable[..., Any] | None = None) -> None:
-        """A checkpointed region begins."""
-
-    def leave_checkpoint(self) -> None:
-        """It ends."""
-
-    def add_leaf(self, leaf: TensorLeaf, capture: CaptureContext) -> None:
-        """Record that a tensor becomes a leaf of autograd."""
-
-    def add_check(self, leaf: SymLeaf, text: str, capture: CaptureContext) -> None:
-        """Record a test of a condition that only the run knows."""
-
-    def add_test(self, fn: Function, args: RawArgs, capture: CaptureContext) -> None:
-        """Record an operation without results, which stays."""
-
-    def add_differentiation(self, fn: Function, args: RawArgs, capture: CaptureContext) -> None:
-        """Record a call of `autograd.grad` that gives no tensor."""
-
-    def add_mode_change(self, fn: Function, args: RawArgs, mode: tuple[Any, Any], capture: CaptureContext) -> None:
-        """Record a call that sets ambient state."""
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__()
 
 
 class CallDomain(Protocol):
@@ -99,7 +53,7 @@ class CallDomain(Protocol):
     @property
     def memory(self) -> InputMemory: ...
     @property
-    def recorder(self) -> StepRecorder: ...
+    def recorder(self) -> Recorder: ...
     @property
     def known(self) -> KnownNumbers: ...
 

@@ -12,7 +12,7 @@ import torch
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.records import is_structseq
 
-__all__ = ["Arguments", "UnwritableArgument", "dimensions", "map_raw", "without_enums"]
+__all__ = ["Arguments", "UnwritableArgument", "dimensions", "leaves_in", "map_raw", "without_enums"]
 
 _TYPED_ATOMS = frozenset({int, float, bool, str, complex, bytes, NoneType})
 _TORCH_ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, EllipsisType, NoneType})
@@ -168,6 +168,13 @@ def map_raw(arg: Raw, leaf: Callable[[Any], Any]) -> Raw:
     if cls in _ATOMS:
         return arg
     return _REBUILD.get(cls, _rebuild_other)(arg, leaf)
+
+
+def leaves_in(value: Raw) -> list[Raw]:
+    """The leaves in raw values, in order."""
+    found: list[Raw] = []
+    map_raw(value, found.append)
+    return found
 
 
 def _rebuild_other(arg: Raw, leaf: Callable[[Any], Any]) -> Raw:

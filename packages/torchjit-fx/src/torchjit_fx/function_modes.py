@@ -16,7 +16,7 @@ from torch.utils._device import _device_constructors
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.flatten import map_raw
+from torchjit_fx.flatten import leaves_in, map_raw
 from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.leaves import Function, OpaqueLeaf, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
@@ -84,8 +84,7 @@ def seen_by_function_modes(
     """
     if _is_never_shown(fn):
         return None
-    found: list[Raw] = []
-    map_raw((args, kwargs), found.append)
+    found = leaves_in((args, kwargs))
     if any(isinstance(leaf, OpaqueLeaf) for leaf in found):
         raise GraphBreak(breaks.MODE_OBJECT, f"{fn} of a tensor that cannot be captured")
     if not _is_always_shown(fn):

@@ -11,7 +11,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from torchjit_core.expr import Expr, Symbol
+from torchjit_core.expr import Expr
 from torchjit_core.forks import caught_warnings
 from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_fx import breaks
@@ -20,9 +20,10 @@ from torchjit_fx.eager_rules.dtype_probe import at_capture
 from torchjit_fx.eager_rules.functions import function_rule
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, map_raw
-from torchjit_fx.leaves import Raw, RawArgs, RawKwargs, SymLeaf, Target, TensorLeaf
+from torchjit_fx.leaves import Raw, RawArgs, RawKwargs, SymLeaf, Target, TensorLeaf, Way
 from torchjit_fx.modes import TorchModes
-from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, Way, follow
+from torchjit_fx.node_context import NodeContext
+from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, follow, parts
 from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
 from torchjit_fx.recurrent import RECURRENT, layer_result
 from torchjit_fx.symbols.numbers import SymbolicNumbers
@@ -42,21 +43,14 @@ class MetaCache:
 
     def __init__(self, limit: int = 50_000) -> None:
         self.limit = limit
-        self.hits = 0
-        self.misses = 0
         self._outcomes: dict[tuple[Any, ...], Outcome] = {}
 
     def get(self, key: RawArgs) -> Outcome | None:
         """The outcome under `key`; None also for a key that cannot be hashed."""
         try:
-            found = self._outcomes.get(key)
+            return self._outcomes.get(key)
         except TypeError:
             return None
-        if found is None:
-            self.misses += 1
-        else:
-            self.hits += 1
-        return found
 
     def put(self, key: RawArgs, outcome: Outcome) -> None:
         if len(self._outcomes) >= self.limit:
@@ -139,10 +133,9 @@ class MetaService:
         """Make a call on fakes, under the modes that the process has."""
         if target is copy.deepcopy:  # a fake names its mode, which is not to be copied
             args = (*args, {id(self.fakes.mode): self.fakes.mode})
-        if target in RECURRENT:
-            with self.fakes.mode, enable_python_dispatcher() if symbolic else contextlib.nullcontext():
-                return layer_result(target, args, kwargs)
         with self.fakes.mode, enable_python_dispatcher() if symbolic else contextlib.nullcontext():
+            if target in RECURRENT:
+                return layer_result(target, args, kwargs)
             if isinstance(target, str):
                 return getattr(args[0], target)(*args[1:], **kwargs)
             return target(*args, **kwargs)
@@ -172,8 +165,7 @@ class MetaService:
         declared = _declared_writes(target, args, kwargs)
         writes = writes or any(item is not None for item in declared)
         get = self._of_its_own() if own_fakes else self.fake if writes else self.look
-        rule = function_rule(target)
-        watch = Watch(rule.beyond)
+        watch = Watch(function_rule(target).beyond)
         # Calls that resize what they write are refused: torch warns when they run. Copies ask a fake for its address.
         loud = "out" in kwargs or target is copy.deepcopy
         quiet = caught_warnings("ignore") if loud else contextlib.nullcontext()
@@ -183,14 +175,7 @@ class MetaService:
             fakes = [get(leaf) for leaf in found.leaves]
             fake_args, fake_kwargs = map_raw(args, get), map_raw(kwargs, get)
             with self.modes.made_real(), quiet:
-                if rule.refuse is not None:
-                    rule.refuse(fake_args, fake_kwargs)
-                if found.symbolic and (rule.taken_apart or kwargs.get("out") is not None):
-                    self.fakes.mode.watch = Watch()
-                    self._ask_without_symbols(target, fake_args, fake_kwargs)
-                watch.autocast = autocast_on_cpus()
-                self.fakes.mode.watch = watch
-                result = self.evaluate(target, fake_args, fake_kwargs, found.symbolic)
+                result = self._watched(target, fake_args, fake_kwargs, found.symbolic, watch)
         except (GraphBreak, UserError):  # a mark that the operation cannot keep is the user's to see
             raise
         except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
@@ -205,6 +190,18 @@ class MetaService:
         if watch.written and not writes:
             return self.run(target, args, kwargs, found)  # its name did not say so: once more, on shared memory
         return self._describe(result, fakes, found.leaves, watch), result
+
+    def _watched(self, target: Target, args: RawArgs, kwargs: RawKwargs, symbolic: bool, watch: Watch) -> Raw:
+        """Make a call on fakes, and note what it does. Raises what eager raises."""
+        rule = function_rule(target)
+        if rule.refuse is not None:
+            rule.refuse(args, kwargs)
+        if symbolic and (rule.taken_apart or kwargs.get("out") is not None):
+            self.fakes.mode.watch = Watch()
+            self._ask_without_symbols(target, args, kwargs)
+        watch.autocast = autocast_on_cpus()
+        self.fakes.mode.watch = watch
+        return self.evaluate(target, args, kwargs, symbolic)
 
     def _ask_without_symbols(self, target: Target, args: RawArgs, kwargs: RawKwargs) -> None:
         """Raise what the call raises with the sizes at capture."""
@@ -226,7 +223,7 @@ class MetaService:
         reader.follows = self.modes.inference or not watch.retyped
         reader.detached = watch.detached and not self.modes.inference
         template = reader.read(result, ())
-        fresh = self.numbers.context.is_fresh(_symbols(template)) or _holds_read_float(template)
+        fresh = any(_is_fresh(part, self.numbers.context) for part in parts(template))
         constant = reader.constant or any(map(_is_constant, fakes))
         return Outcome(template, written, tuple(changed), watch.random, reader.makes, fresh, constant)
 
@@ -315,27 +312,17 @@ class _ResultReader:
         return kinds == {True}
 
 
-def _symbols(template: Template) -> set[Symbol]:
-    if type(template) is Nested:
-        return set().union(*map(_symbols, template.items))
-    if type(template) is Made:
-        parts = (*template.record.sizes, *template.record.strides, template.record.offset)
-        return {s for e in parts if isinstance(e, Expr) for s in e.symbols}
-    if type(template) is Sym:
-        return set(template.expr.symbols)
-    if type(template) is SymOther and isinstance(template.value, torch.SymBool):
-        node: Any = template.value.node
-        return set(node.expression.symbols)
-    return set()
-
-
-def _holds_read_float(template: Template) -> bool:
-    if type(template) is Nested:
-        return any(map(_holds_read_float, template.items))
-    if type(template) is not SymOther or not isinstance(template.value, torch.SymFloat):
+def _is_fresh(part: Template, context: NodeContext) -> bool:
+    """Does this part of a result depend on a number that only the run knows?"""
+    if type(part) is Made:
+        sizes = (*part.record.sizes, *part.record.strides, part.record.offset)
+        return any(context.is_fresh(n.symbols) for n in sizes if isinstance(n, Expr))
+    if type(part) is Sym:
+        return context.is_fresh(part.expr.symbols)
+    if type(part) is not SymOther:
         return False
-    node: Any = template.value.node
-    return bool(node.expression.from_run)
+    expression: Any = part.value.node.expression
+    return bool(expression.from_run if isinstance(part.value, torch.SymFloat) else context.is_fresh(expression.symbols))
 
 
 def _is_constant(fake: Raw) -> bool:

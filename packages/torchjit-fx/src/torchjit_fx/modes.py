@@ -115,7 +115,6 @@ MODE_SETTERS: dict[Any, Callable[..., tuple[Key, Any]]] = {
     torch.set_autocast_cpu_enabled: lambda value: (("autocast", "cpu"), value),
     torch.set_autocast_cpu_dtype: lambda dtype: (("autocast_dtype", "cpu"), dtype),
     torch.set_autocast_gpu_dtype: lambda dtype: (("autocast_dtype", "cuda"), dtype),
-    torch.set_default_dtype: lambda d: (DEFAULT_DTYPE, d),
     **{getattr(_C, f"_set_sdp_use_{n}"): lambda value, n=n: (("attention", n), value) for n in _ATTENTION},
 }
 """A function that sets ambient state, and what it sets to which value."""
@@ -242,26 +241,9 @@ class TorchModes:
         self._renew()
 
     @property
-    def default_changed(self) -> bool:
-        """Has the program set another default dtype than the graph will run under?"""
-        return self._now[DEFAULT_DTYPE] is not self._initial[DEFAULT_DTYPE]
-
-    @property
     def device_changed(self) -> bool:
         """Has the program set another default device than the graph will run under?"""
         return DEFAULT_DEVICE in self._now and self._now[DEFAULT_DEVICE] != self._initial[DEFAULT_DEVICE]
-
-    @contextmanager
-    def first_default(self) -> Iterator[None]:
-        """The default dtype is the one at the start while the block runs."""
-        before = self._now[DEFAULT_DTYPE]
-        self._now[DEFAULT_DTYPE] = self._initial[DEFAULT_DTYPE]
-        self._renew()
-        try:
-            yield
-        finally:
-            self._now[DEFAULT_DTYPE] = before
-            self._renew()
 
     @property
     def inference(self) -> bool:

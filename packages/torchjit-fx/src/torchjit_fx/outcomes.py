@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias, final
 
 import attrs
 
 from torchjit_core.expr import Expr
-from torchjit_fx.leaves import Raw
+from torchjit_fx.leaves import Raw, Way
 from torchjit_fx.records import TensorRecord
 
-__all__ = ["Constant", "Made", "Nested", "Outcome", "Same", "Sym", "SymOther", "Template", "Way", "follow"]
-
-Way: TypeAlias = "tuple[Any, ...]"
-"""The indices into a result that lead to one of its items."""
+__all__ = ["Constant", "Made", "Nested", "Outcome", "Same", "Sym", "SymOther", "Template", "follow", "parts"]
 
 
 @final
@@ -96,6 +94,15 @@ class Outcome:
     makes: bool
     fresh: bool = False
     constant: bool = False
+
+
+def parts(template: Template) -> Iterator[Made | Same | Constant | Sym | SymOther]:
+    """What is in a result, containers apart."""
+    if type(template) is Nested:
+        for item in template.items:
+            yield from parts(item)
+    else:
+        yield template
 
 
 def follow(result: Raw, way: Way) -> Raw:

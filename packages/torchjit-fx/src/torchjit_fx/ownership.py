@@ -14,8 +14,6 @@ import torch.nn.functional as F
 
 from torchjit_core.reasons import Reason
 from torchjit_fx import breaks
-from torchjit_fx.calls.legacy import LEGACY_CONSTRUCTORS, VARIABLE
-from torchjit_fx.calls.random_state import RANDOM_STATE_CALLS, is_seeding
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.leaves import Function
@@ -31,6 +29,21 @@ __all__ = [
 _torch: Any = torch
 _C: Any = torch._C  # the stubs leave out much of it
 _functional: Any = F
+
+LEGACY_CONSTRUCTORS: dict[Any, torch.dtype | None] = {
+    torch.Tensor: None,
+    torch.FloatTensor: torch.float32,
+    torch.DoubleTensor: torch.float64,
+    torch.HalfTensor: torch.float16,
+    torch.BFloat16Tensor: torch.bfloat16,
+    torch.ByteTensor: torch.uint8,
+    torch.CharTensor: torch.int8,
+    torch.ShortTensor: torch.int16,
+    torch.IntTensor: torch.int32,
+    torch.LongTensor: torch.int64,
+    torch.BoolTensor: torch.bool,
+}
+"""Classes that make tensors on the CPU, and of which dtype; None: of the default one."""
 
 # Namespaces whose C functions (and, where the second item says so, Python functions) are graph operations.
 _NAMESPACES: tuple[tuple[Any, bool], ...] = (
@@ -191,11 +204,13 @@ _REFUSED_METHODS: dict[Reason, tuple[str, ...]] = {
 
 _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
     breaks.NOT_CAPTURABLE: (
-        torch.seed, torch.initial_seed, torch.save, torch.load, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
+        torch.seed, torch.initial_seed, torch.random.manual_seed, torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.get_rng_state,
+        torch.set_rng_state, torch.cuda.get_rng_state, torch.cuda.set_rng_state, torch.set_default_dtype,
+        torch.save, torch.load, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
         torch.set_float32_matmul_precision, torch.set_num_threads, torch.set_printoptions, torch.set_flush_denormal,
         torch.from_numpy, _torch.from_dlpack, _torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
         torch.set_deterministic_debug_mode, torch.set_warn_always, torch.set_anomaly_enabled, torch.compile,
-        torch.nn.Buffer, torch.Generator,
+        torch.nn.Buffer, torch.Generator, _torch.autograd.Variable,
     ),
     breaks.PARAMETER: (torch.nn.Parameter,),
     breaks.AUTOGRAD_CALL: (
@@ -221,8 +236,6 @@ def owned_functions() -> frozenset[Any]:
     found.update(MODE_READERS)
     found.update(MODE_SETTERS)
     found.update(LEGACY_CONSTRUCTORS)
-    found.add(VARIABLE)
-    found.update(RANDOM_STATE_CALLS)
     found.update((torch._check_is_size, torch.autograd.grad))
     found.update((torch.set_default_device, set_breaks_are_errors, set_inference_mode))
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))
@@ -262,7 +275,7 @@ def owns(fn: Function) -> bool:
     """Do calls of `fn` belong to the tensor domain, whatever the arguments?"""
     if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
-    if is_shape_question(fn) or id(fn) in NUMPY_FUNCTIONS or is_seeding(fn):
+    if is_shape_question(fn) or id(fn) in NUMPY_FUNCTIONS:
         return True
     try:
         return fn in owned_functions() or fn in _tensor_methods() or fn in _SIZE_METHODS

@@ -17,7 +17,7 @@ from torchjit_core.node_notes import lines_of, values_of
 from torchjit_core.paths import AccessPath
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.autograd.custom_gradient import CapturedFunction
-from torchjit_fx.flatten import map_raw
+from torchjit_fx.flatten import leaves_in, map_raw
 from torchjit_fx.leaves import InputLeaf, Raw, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.naming import module_name, placeholder_name
 from torchjit_torch.node_meta import CHECKPOINT_POLICY, CHECKPOINT_REGION, RECOMPUTE
@@ -84,19 +84,9 @@ def _needed_steps(
 
 def _remembered_memory(steps: Sequence[Step]) -> set[int]:
     """The ids of the storages that a backward pass of these steps may read: of what they are given, and of what they make."""
-    found: set[int] = set()
-
-    def note(leaf: Raw) -> None:
-        storage = getattr(leaf, "storage", None)
-        if storage is not None:
-            found.add(id(storage))
-
-    for step in steps:
-        if any(made.record.requires_grad for made in step.results):
-            map_raw((step.args, step.kwargs), note)
-            for made in step.results:
-                note(made)
-    return found
+    recorded = [step for step in steps if any(made.record.requires_grad for made in step.results)]
+    leaves = [leaf for step in recorded for leaf in (*leaves_in((step.args, step.kwargs)), *step.results)]
+    return {id(leaf.storage) for leaf in leaves if getattr(leaf, "storage", None) is not None}
 
 
 def _must_run(step: Step) -> bool:
@@ -145,17 +135,11 @@ def used_inputs(steps: Sequence[Step], asked: Sequence[Raw]) -> tuple[list[Input
     """The input tensors and plain symbols that steps and results refer to, in order of first use."""
     tensors: dict[int, InputLeaf] = {}
     symbols: dict[int, SymLeaf] = {}
-
-    def note(leaf: Raw) -> None:
+    for leaf in (*leaves_in([(step.args, step.kwargs) for step in steps]), *asked):
         if type(leaf) is InputLeaf:
             tensors.setdefault(id(leaf), leaf)
         elif type(leaf) is SymLeaf and leaf.step is None:
             symbols.setdefault(id(leaf.expr), leaf)
-
-    for step in steps:
-        map_raw((step.args, step.kwargs), note)
-    for leaf in asked:
-        note(leaf)
     return list(tensors.values()), list(symbols.values())
 
 

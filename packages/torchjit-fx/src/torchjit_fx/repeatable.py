@@ -16,7 +16,6 @@ from torch import fx
 from torchjit_core.writing import nothing_written
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE, WITHIN, runtime_check
-from torchjit_fx.calls.random_state import RANDOM_STATE_CALLS
 from torchjit_fx.leaves import Function, InputLeaf, Raw, Step, Target, TensorLeaf
 from torchjit_fx.ownership import owns
 from torchjit_fx.region import acts_outside
@@ -111,7 +110,7 @@ _OF_TORCH: set[Any] = set()
 def _is_function_of_torch(target: Target) -> bool:
     if target in _OF_TORCH:
         return True
-    if target is torch.autograd.grad or target in RANDOM_STATE_CALLS:
+    if target is torch.autograd.grad:
         return False
     found = (
         target is getattr

@@ -9,7 +9,7 @@ from torch import fx
 
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, Raw, Step, StepScope, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.region import GraphWriter, live_steps
 from torchjit_fx.versions import lazy_graph_module
 
@@ -142,8 +142,3 @@ def scope_graph(
         writer.write(step)
     writer.finish(asked)
     return lazy_graph_module(writer.graph), lifted[first:]
-
-
-def is_plain_input(leaf: Raw) -> bool:
-    """Is this a tensor of the caller?"""
-    return isinstance(leaf, InputLeaf)

@@ -16,7 +16,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.flatten import map_raw
+from torchjit_fx.flatten import leaves_in
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.intrinsics import announce_block, convert_results, switch_dispatch
 from torchjit_fx.leaves import Function, InputLeaf, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
@@ -49,26 +49,17 @@ def of_another_class(value: Raw) -> bool:
 def overriding_classes(domain: CallDomain, args: RawArgs, kwargs: RawKwargs) -> tuple[type, ...]:
     """The classes whose `__torch_function__` a call is shown to, in the order in which torch asks them: subclasses first."""
     found: list[type] = []
-
-    def note(leaf: Raw) -> Raw:
+    for leaf in leaves_in((args, kwargs)):
         if of_another_class(leaf) and leaf.cls not in found:
             at = next((i for i, other in enumerate(found) if issubclass(leaf.cls, other)), len(found))
             found.insert(at, leaf.cls)
-        return leaf
-
-    map_raw((args, kwargs), note)
     return tuple(found)
 
 
 def refuse_subclasses(values: Raw, capture: CaptureContext) -> None:
     """Raises GraphBreak where code that runs on stand-ins of these values would not know their class."""
-
-    def note(leaf: Raw) -> Raw:
-        if of_another_class(leaf):
-            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {leaf.cls.__name__} here", capture.location())
-        return leaf
-
-    map_raw(values, note)
+    for leaf in filter(of_another_class, leaves_in(values)):
+        raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {leaf.cls.__name__} here", capture.location())
 
 
 @call_rule(_Tensor.as_subclass)

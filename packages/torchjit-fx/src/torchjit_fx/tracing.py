@@ -7,20 +7,19 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+import attrs
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.answers import answers_from_metadata, has_answer
-from torchjit_fx.assertions import CHECK, runtime_check
 from torchjit_fx.assigned_data import AssignedData, with_gradient_for
-from torchjit_fx.default_dtype import written_out
 from torchjit_fx.eager_rules.functions import function_rule
 from torchjit_fx.eager_rules.memory_checks import overlaps_itself
-from torchjit_fx.eager_rules.symbolic_outcomes import SymbolicCall, outcome_by_rule
+from torchjit_fx.eager_rules.symbolic_outcomes import SymbolicCall, SymbolicOutcome, outcome_by_rule
 from torchjit_fx.eager_rules.unrecorded_views import check_views
 from torchjit_fx.fakes import FakeFactory
-from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw, without_enums
+from torchjit_fx.flatten import Arguments, UnwritableArgument, leaves_in, without_enums
 from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
 from torchjit_fx.input_memory import InputMemory
@@ -43,7 +42,7 @@ from torchjit_fx.leaves import (
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.numpy.facts import NUMPY_SCALARS, plain_numbers
-from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template
+from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, follow, parts
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
@@ -79,6 +78,27 @@ def _plain_arguments(refused: Raw, fn: Function, args: RawArgs, kwargs: RawKwarg
 def _is_resized(leaf: TensorLeaf, after: TensorRecord) -> bool:
     """Does a call give a tensor other sizes, which only an empty one on memory of its own can take silently?"""
     return after.sizes != leaf.record.sizes and not (leaf.is_alone() and 0 in leaf.record.sizes)
+
+
+@final
+@attrs.frozen(eq=False)
+class _Call:
+    """A call that is being recorded.
+
+    Attributes:
+        op, target, args, kwargs: of its step.
+        found: the leaves in the arguments.
+        capture: the interpreter.
+        key: what its outcome is kept under, where that is cacheable.
+    """
+
+    op: str
+    target: Target
+    args: RawArgs
+    kwargs: RawKwargs
+    found: Arguments
+    capture: CaptureContext
+    key: tuple[Any, ...]
 
 
 @final
@@ -133,10 +153,6 @@ class Recorder:
             seen = self.data.seen(fn, args, kwargs, self._follower(fn, kwargs, capture), capture)
             if seen is not None:
                 return self.data.given_back(self.call(fn, *seen, capture), args)
-        if self.modes.default_changed:
-            kwargs = written_out(self.metas, self.modes, fn, args, kwargs)
-            with self.modes.first_default():
-                return self.call(fn, args, kwargs, capture)
         try:
             found = Arguments(args, kwargs)
         except UnwritableArgument as error:
@@ -148,12 +164,11 @@ class Recorder:
         op, target = graph_target(fn)
         if function_rule(target).beyond:
             found.cacheable = False
-        cache = self._own if found.symbolic else self._shared
-        key = (fn, self.modes.token, *found.key)
-        outcome = cache.get(key) if found.cacheable else None
+        call = _Call(op, target, args, kwargs, found, capture, (fn, self.modes.token, *found.key))
+        outcome = self._cache(found).get(call.key) if found.cacheable else None
         if outcome is not None and (not outcome.written or all(found.leaves[i].is_alone() for i in outcome.written)):
-            return self._apply(outcome, op, target, args, kwargs, found, _NOT_RUN, capture)
-        return self._call_new(key, cache, op, target, args, kwargs, found, capture)
+            return self._apply(call, outcome, _NOT_RUN)
+        return self._call_new(call)
 
     def record(self, target: Target, args: RawArgs, capture: CaptureContext) -> Raw:
         """Record a call of a callable that belongs to this capture alone.
@@ -168,7 +183,10 @@ class Recorder:
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, "data or requires_grad", capture.location())
         for leaf in found.leaves:
             self._materialise_neighbours(leaf)
-        return self._call_new(None, self._own, "call_function", target, args, {}, found, capture)
+        return self._call_new(_Call("call_function", target, args, {}, found, capture, ()))
+
+    def _cache(self, found: Arguments) -> MetaCache:
+        return self._own if found.symbolic else self._shared
 
     def _follower(self, fn: Function, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Makes what calls of `fn` are given for a tensor whose data was assigned; None where autograd does not record."""
@@ -209,12 +227,6 @@ class Recorder:
         if self._checkpoints:
             step.checkpoint = self._checkpoints[0]
         return step
-
-    def add_leaf(self, leaf: TensorLeaf, capture: CaptureContext) -> None:
-        """Record that a tensor becomes a leaf of autograd."""
-        step = self._new_step("call_method", "requires_grad_", (leaf,), {}, capture)
-        step.effect = True
-        self.steps.append(step)
 
     def assign_data(self, leaf: InputLeaf, value: object, capture: CaptureContext) -> None:
         """`leaf.data = value`.
@@ -266,47 +278,50 @@ class Recorder:
         """It ends."""
         self._checkpoints.pop()
 
-    def _call_new(
-        self,
-        key: Any,
-        cache: MetaCache,
-        op: str,
-        target: Target,
-        args: RawArgs,
-        kwargs: RawKwargs,
-        found: Arguments,
-        capture: CaptureContext,
-    ) -> Raw:
-        rule = function_rule(target)
-        if found.symbolic and rule.outcome is not None:
-            ruled = outcome_by_rule(
-                rule.outcome, SymbolicCall(args, kwargs, found, self.modes, self.metas.fakes.records)
-            )
-            if ruled is not None:
-                if found.cacheable:
-                    cache.put(key, ruled)
-                return self._apply(ruled, op, target, args, kwargs, found, _NOT_RUN, capture)
-        writes = _may_write(target, kwargs) or rule.beyond
+    def _call_new(self, call: _Call) -> Raw:
+        found, capture, rule = call.found, call.capture, function_rule(call.target)
+        writes = _may_write(call.target, call.kwargs) or rule.beyond
         for leaf in found.leaves if writes else ():
             self._materialise_neighbours(leaf)
         try:
-            if found.symbolic and can_be_shared(found, self.metas.numbers.context, writes):
-                outcome, result = self._run_once(key, op, target, args, kwargs, found, writes, capture)
-            else:
-                outcome, result = self.metas.run(target, args, kwargs, found, writes)
-            if found.leaves and has_answer(outcome.result) and not answers_from_metadata(target, args):
-                raise GraphBreak(breaks.DATA_DEPENDENT, f"a Python value from {_name_of(target)}")
-            self._check_writes(outcome, target, found, capture)
+            outcome, result = self._outcome(call, rule.outcome, writes)
+            if found.leaves and has_answer(outcome.result) and not answers_from_metadata(call.target, call.args):
+                raise GraphBreak(breaks.DATA_DEPENDENT, f"a Python value from {_name_of(call.target)}")
+            self._check_writes(outcome, call)
             seen = self._neighbours_after(outcome, found)
         except GraphBreak as stop:
             self._abandon(stop, found, writes, capture)
             raise
         if self._repeats(outcome, found):
-            cache.put(key, outcome)
-        raw = self._apply(outcome, op, target, args, kwargs, found, result, capture, found.symbolic and not writes)
+            self._cache(found).put(call.key, outcome)
+        raw = self._apply(call, outcome, result, found.symbolic and not writes)
         for leaf, record in seen:
             leaf.record = record
         return raw
+
+    def _outcome(self, call: _Call, rule: SymbolicOutcome | None, writes: bool) -> tuple[Outcome, Any]:
+        """What the call does, and its result over fakes if it ran on those of this capture.
+
+        Unless its rule knows, it is tried; not if another capture did, and what it asked about sizes has the same answers in this one.
+        """
+        found, metas = call.found, self.metas
+        if found.symbolic and rule is not None:
+            asked = SymbolicCall(call.args, call.kwargs, found, self.modes, metas.fakes.records)
+            ruled = outcome_by_rule(rule, asked)
+            if ruled is not None:
+                return ruled, _NOT_RUN
+        context = metas.numbers.context
+        if not (found.symbolic and can_be_shared(found, context, writes)):
+            return metas.run(call.target, call.args, call.kwargs, found, writes)
+        known = self._transcripts.find(call.key, context.sizes, call.capture.location())
+        if known is not None:
+            return known, _NOT_RUN
+        with noted(context) as transcript:
+            outcome, result = metas.run(call.target, call.args, call.kwargs, found, writes, own_fakes=True)
+        if outcome.written and not writes:
+            return outcome, result  # its name did not say so: it ran once more, on the fakes of this capture
+        self._transcripts.put(call.key, transcript, outcome)
+        return outcome, _NOT_RUN if outcome.written else result
 
     def _abandon(self, stop: GraphBreak, found: Arguments, writes: bool, capture: CaptureContext) -> None:
         """A call was refused. Raises GraphBreak, with the place, if `stop` has none."""
@@ -321,30 +336,8 @@ class Recorder:
         """Does the outcome follow from the key, for later calls?"""
         lonely = all(found.leaves[i].is_alone() for i in outcome.written)
         repeats = found.cacheable and lonely and not (outcome.fresh or outcome.constant)
-        return repeats and not (outcome.written and _shares(outcome.result))
-
-    def _run_once(
-        self,
-        key: Any,
-        op: str,
-        target: Target,
-        args: RawArgs,
-        kwargs: RawKwargs,
-        found: Arguments,
-        writes: bool,
-        capture: CaptureContext,
-    ) -> tuple[Outcome, Any]:
-        """Try the call, unless another capture did, and what it asked about sizes has the same answers in this one."""
-        context = self.metas.numbers.context
-        known = self._transcripts.find(key, context.sizes, capture.location())
-        if known is not None:
-            return known, _NOT_RUN
-        with noted(context) as transcript:
-            outcome, result = self.metas.run(target, args, kwargs, found, writes, own_fakes=True)
-        if outcome.written and not writes:
-            return outcome, result  # its name did not say so: it ran once more, on the fakes of this capture
-        self._transcripts.put(key, transcript, outcome)
-        return outcome, _NOT_RUN if outcome.written else result
+        shares = any(type(part) is Made and part.shares is not None for part in parts(outcome.result))
+        return repeats and not (outcome.written and shares)
 
     def _neighbours_after(self, outcome: Outcome, found: Arguments) -> list[tuple[TensorLeaf, TensorRecord]]:
         """What a write did to the metadata of everything on the same memory.
@@ -373,10 +366,10 @@ class Recorder:
         for neighbour in leaf.storage.leaves if leaf.storage is not None else ():
             self.metas.fake(neighbour)
 
-    def _check_writes(self, outcome: Outcome, target: Target, found: Arguments, capture: CaptureContext) -> None:
-        changed = dict(outcome.changed)
+    def _check_writes(self, outcome: Outcome, call: _Call) -> None:
+        changed, target, capture = dict(outcome.changed), call.target, call.capture
         for i in outcome.written:
-            leaf = found.leaves[i]
+            leaf = call.found.leaves[i]
             self.selections.check_write(leaf, self._inputs, capture)
             if self._overlaps_itself(leaf.record):
                 raise GraphBreak(breaks.META_FAILED, "a write to elements that share memory", capture.location())
@@ -411,32 +404,21 @@ class Recorder:
             self._overlapping[record] = found
         return found
 
-    def _apply(
-        self,
-        outcome: Outcome,
-        op: str,
-        target: Target,
-        args: RawArgs,
-        kwargs: RawKwargs,
-        found: Arguments,
-        result: Raw,
-        capture: CaptureContext,
-        loose: bool = False,
-    ) -> Raw:
+    def _apply(self, call: _Call, outcome: Outcome, result: Raw, loose: bool = False) -> Raw:
+        leaves, capture = call.found.leaves, call.capture
         if outcome.written and result is _NOT_RUN:
-            self._check_writes(outcome, target, found, capture)
+            self._check_writes(outcome, call)
         if outcome.makes and not self.modes.graph_grad:
-            check_views(outcome.result, found.leaves, capture)
-        none_for_effect = type(outcome.result) is Constant and outcome.result.value is None and bool(found.leaves)
+            check_views(outcome.result, leaves, capture)
+        none_for_effect = type(outcome.result) is Constant and outcome.result.value is None and bool(leaves)
         if not (outcome.makes or outcome.written or outcome.random or none_for_effect):
-            return _Builder(None, found.leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)
-        step = self._new_step(op, target, args, kwargs, capture)
+            return _Builder(None, leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)
+        step = self._new_step(call.op, call.target, call.args, call.kwargs, capture)
         step.random = outcome.random
         step.effect = outcome.random or (none_for_effect and not outcome.written)
-        raw = _Builder(step, found.leaves, result, capture, self.metas.fakes, loose).build(outcome.result)
+        raw = _Builder(step, leaves, result, capture, self.metas.fakes, loose).build(outcome.result)
         if outcome.written:
-            keep_fakes = result is not _NOT_RUN or not outcome.changed
-            self._write(outcome, step, found.leaves, keep_fakes)
+            self._write(outcome, step, leaves, result is not _NOT_RUN or not outcome.changed)
         self.steps.append(step)
         return raw
 
@@ -461,20 +443,9 @@ class Recorder:
         self.steps.append(step)
         return SymLeaf(value, expr, step)
 
-    def add_check(self, leaf: SymLeaf, text: str, capture: CaptureContext) -> None:
-        """Record a test of a condition that only the run knows."""
-        self.add_test(runtime_check, (leaf, text), capture)
-
-    def add_assertion(self, leaf: TensorLeaf, truth: bool, message: str | None, capture: CaptureContext) -> None:
-        """Record an `assert` of the program about a tensor."""
-        self.add_test(CHECK, (leaf, truth, message), capture)
-
     def add_test(self, fn: Function, args: RawArgs, capture: CaptureContext) -> None:
         """Record an operation without results, which stays."""
-        stack = capture.stack()
-        step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
-        step.effect = True
-        self.steps.append(step)
+        self.add_number(fn, args, capture).effect = True
 
     def add_number(self, fn: Function, args: RawArgs, capture: CaptureContext) -> Step:
         """Record Python arithmetic on numbers."""
@@ -483,9 +454,9 @@ class Recorder:
         self.steps.append(step)
         return step
 
-    def add_differentiation(self, fn: Function, args: RawArgs, capture: CaptureContext) -> None:
-        """Record a call of `autograd.grad` that gives no tensor: it may free the graph behind its outputs, or raise."""
-        step = self._new_step("call_function", fn, args, {}, capture)
+    def add_effect(self, op: str, target: Target, args: RawArgs, capture: CaptureContext) -> None:
+        """Record a call that does something to autograd, and gives no tensor that counts."""
+        step = self._new_step(op, target, args, {}, capture)
         step.effect = True
         self.steps.append(step)
 
@@ -548,9 +519,7 @@ class _Builder:
             leaf.alias = True
         results.append(leaf)
         if self.fakes is not _NOT_RUN:
-            fake = self.fakes
-            for key in template.way:
-                fake = fake[key]
+            fake = follow(self.fakes, template.way)
             if leaf.alias and self.loose:
                 leaf.stand_in = leaf.record, fake
             else:
@@ -594,15 +563,7 @@ def _remembers(step: Step, names: list[TensorLeaf]) -> bool:
     """Is the step given one of these where autograd records?"""
     if step.target is with_gradient_for or not any(made.record.requires_grad for made in step.results):
         return False
-    found = False
-
-    def note(other: Raw) -> Raw:
-        nonlocal found
-        found = found or any(other is name for name in names)
-        return other
-
-    map_raw((step.args, step.kwargs), note)
-    return found
+    return any(leaf is name for leaf in leaves_in((step.args, step.kwargs)) for name in names)
 
 
 def _may_write(target: Target, kwargs: RawKwargs) -> bool:
@@ -610,12 +571,6 @@ def _may_write(target: Target, kwargs: RawKwargs) -> bool:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
-
-
-def _shares(template: Template) -> bool:
-    if type(template) is Nested:
-        return any(_shares(item) for item in template.items)
-    return type(template) is Made and template.shares is not None
 
 
 def _name_of(target: Target) -> str:

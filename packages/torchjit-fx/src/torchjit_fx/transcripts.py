@@ -7,21 +7,18 @@ leaves the guards behind that the function would have left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias, final
 
 import attrs
 
-from torchjit_core.expr import Condition, Expr, Symbol
-from torchjit_core.guards import Guard
+from torchjit_core.expr import Condition, Expr
 from torchjit_core.handlers import heard
 from torchjit_core.location import CodeLocation
-from torchjit_core.marks import SizeMark
-from torchjit_core.paths import AccessPath
 from torchjit_fx.flatten import Arguments
 from torchjit_fx.node_context import NodeContext
-from torchjit_fx.outcomes import Nested, Outcome, SymOther, Template
+from torchjit_fx.outcomes import Outcome, SymOther, parts
 from torchjit_fx.protocols import SymbolicSizes
 
 __all__ = ["Transcript", "TranscriptCache", "can_be_shared", "noted"]
@@ -63,55 +60,10 @@ class Transcript:
         self.asked.setdefault(("hint", expr), answer)
         return answer
 
-    # ---- what depends on more than a question says
-
-    def oblivious(self, condition: Condition) -> bool | None:
+    def __getattr__(self, name: str) -> Any:
+        """All else depends on more than a question says, or is no question."""
         self.repeatable = False
-        return self.sizes.oblivious(condition)
-
-    def example(self, expr: Expr) -> int:
-        self.repeatable = False
-        return self.sizes.example(expr)
-
-    def size(
-        self, value: int, path: AccessPath, *, dynamic: bool | None = None, mark: SizeMark | None = None
-    ) -> int | Expr:
-        self.repeatable = False
-        return self.sizes.size(value, path, dynamic=dynamic, mark=mark)
-
-    def varies(self, value: float, path: AccessPath) -> bool:
-        self.repeatable = False
-        return self.sizes.varies(value, path)
-
-    def guard_numbers(
-        self, expression: str, names: tuple[tuple[str, AccessPath], ...], location: CodeLocation | None
-    ) -> None:
-        self.repeatable = False
-        self.sizes.guard_numbers(expression, names, location)
-
-    def laid_out(self, condition: Condition, location: CodeLocation | None) -> None:
-        self.repeatable = False
-        self.sizes.laid_out(condition, location)
-
-    def unbacked(self, name_hint: str, lower: int | None, upper: int | None) -> Expr:
-        self.repeatable = False
-        return self.sizes.unbacked(name_hint, lower, upper)
-
-    def bound(self, expr: Expr, lower: int | None, upper: int | None) -> None:
-        self.repeatable = False
-        self.sizes.bound(expr, lower, upper)
-
-    def assume(self, condition: Condition, location: CodeLocation | None) -> None:
-        self.repeatable = False
-        self.sizes.assume(condition, location)
-
-    def guards(self) -> tuple[Guard, ...]:
-        self.repeatable = False
-        return self.sizes.guards()
-
-    def sources(self) -> Mapping[Symbol, AccessPath]:
-        self.repeatable = False
-        return self.sizes.sources()
+        return getattr(self.sizes, name)
 
 
 @contextmanager
@@ -164,7 +116,6 @@ class TranscriptCache:
 
     def __init__(self, limit: int = 50_000) -> None:
         self.limit = limit
-        self.hits = 0
         self._kept: dict[tuple[Any, ...], list[_Kept]] = {}
 
     def find(self, key: tuple[Any, ...], sizes: SymbolicSizes, location: CodeLocation | None) -> Outcome | None:
@@ -179,13 +130,13 @@ class TranscriptCache:
             return None
         for kept in variants:
             if kept.holds(sizes, location):
-                self.hits += 1
                 return kept.outcome
         return None
 
     def put(self, key: tuple[Any, ...], transcript: Transcript, outcome: Outcome) -> None:
         """Keep an outcome for other captures, where it follows from the transcript."""
-        if not transcript.repeatable or outcome.fresh or outcome.constant or _is_bound(outcome.result) or heard():
+        bound = any(type(part) is SymOther for part in parts(outcome.result))  # an object of this capture
+        if not transcript.repeatable or outcome.fresh or outcome.constant or bound or heard():
             return
         if len(self._kept) >= self.limit:
             self._kept.clear()
@@ -198,8 +149,3 @@ class TranscriptCache:
 
     def clear(self) -> None:
         self._kept.clear()
-
-
-def _is_bound(template: Template) -> bool:
-    """Does it hold an object of the capture that it was made in?"""
-    return type(template) is SymOther or (type(template) is Nested and any(map(_is_bound, template.items)))

@@ -150,19 +150,23 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if rule.is_view and type(args[0]) is FakeTensor and (layout := layout_of_view(args[0], args[1])):
             return self._dispatched(_AS_STRIDED, types, (args[0], *layout, args[0].storage_offset()), {}, rule)
         out = resizable(call) if "out" in call.kwargs else None
-        before = None if out is None else tuple(out.shape)
-        results = self._dispatched(func, types, call.args, call.kwargs, rule)
-        for result_check in _RESULT_CHECKS if watch is not None else ():
-            result_check(call, results)
-        if out is not None and before is not None and _resized(before, out.shape):
-            return self._with_strides_of_its_own(call, types, out, results)
+        if out is not None:
+            return self._written_to(out, call, types)
+        results = self._checked(call, types)
         strides = strides_rule(func, rule)
         return results if strides is None else as_kernels_do(strides, call.args, call.kwargs, results, self._fake)
 
-    def _with_strides_of_its_own(
-        self, call: OperatorCall, types: Sequence[type], out: torch.Tensor, results: Value
-    ) -> Value:
-        strides = strides_of_resized(call, out)
+    def _checked(self, call: OperatorCall, types: Sequence[type]) -> Value:
+        results = self._dispatched(call.func, types, call.args, call.kwargs, call.rule)
+        for check in _RESULT_CHECKS if self.watch is not None else ():
+            check(call, results)
+        return results
+
+    def _written_to(self, out: torch.Tensor, call: OperatorCall, types: Sequence[type]) -> Value:
+        """The call, which may give `out` other sizes, and then strides of its own."""
+        before = tuple(out.shape)
+        results = self._checked(call, types)
+        strides = strides_of_resized(call, out) if _resized(before, out.shape) else None
         if strides is not None:
             place = (out, tuple(out.shape), strides, out.storage_offset())
             self._dispatched(_AS_STRIDED_IN_PLACE, types, place, {}, call.rule)

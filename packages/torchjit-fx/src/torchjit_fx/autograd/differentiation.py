@@ -19,7 +19,7 @@ from torchjit_fx import breaks
 from torchjit_fx.assertions import CHECK, runtime_check
 from torchjit_fx.autograd.histories import HookedInputs, keep_history
 from torchjit_fx.calls.call import Call, call_rule
-from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.domain_protocol import CallDomain, Feature
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Raw, Step, SymLeaf, TensorLeaf
 from torchjit_fx.outcomes import follow
@@ -106,7 +106,9 @@ def _differentiate(domain: CallDomain, given: dict[str, Any], capture: CaptureCo
     call = Differentiated(len(outputs), len(inputs), tuple(w is not None for w in weights), options)
     made = _try(domain, call, [*outputs, *inputs, *weight_leaves], capture)
     if not any(isinstance(gradient, torch.Tensor) for gradient in made):  # nothing that a step would make
-        domain.recorder.add_differentiation(call, (*outputs, *inputs, *weight_leaves), capture)
+        domain.recorder.add_effect(
+            "call_function", call, (*outputs, *inputs, *weight_leaves), capture
+        )  # it may raise, or free
         return made
     found = domain.recorder.record(lambda *_: made, (*outputs, *inputs, *weight_leaves), capture)
     step = domain.recorder.steps[-1]
@@ -243,7 +245,7 @@ def make_leaf(domain: CallDomain, leaf: TensorLeaf, capture: CaptureContext) -> 
         # Views that were made of it follow it; those that a graph gives back do not know that they were written.
         domain.needs_history |= bool(leaf.storage.written)
         raise GraphBreak(breaks.METADATA_MUTATION, "requires_grad, of a tensor with views", capture.location())
-    domain.recorder.add_leaf(leaf, capture)
+    domain.recorder.add_effect("call_method", "requires_grad_", (leaf,), capture)
     flags = (True, True, r.conj, r.neg, r.inference)
     leaf.record = domain.fakes.records.get(r.dtype, r.device, r.sizes, r.strides, r.offset, flags)
     leaf.fake = leaf.stand_in = None
@@ -252,11 +254,8 @@ def make_leaf(domain: CallDomain, leaf: TensorLeaf, capture: CaptureContext) -> 
 
 
 @final
-class MadeLeaves(dict[int, tuple[TensorLeaf, int]]):
+class MadeLeaves(Feature, dict[int, tuple[TensorLeaf, int]]):
     """The leaves of autograd that the region made, and where: the capture breaks there if one has to leave it."""
-
-    def __init__(self, domain: CallDomain) -> None:
-        super().__init__()
 
 
 def note_made_leaf(domain: CallDomain, made: Raw, capture: CaptureContext) -> None:

@@ -14,7 +14,7 @@ from torchjit_fx.autograd.custom_gradient import Backward, CapturedFunction
 from torchjit_fx.autograd.gradients import gradient_record, layout_of, outside_of_autocast
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.calls.intrinsics import intrinsic_rule
-from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.domain_protocol import CallDomain, Feature
 from torchjit_fx.intrinsics import (
     abandon_backward,
     enter_backward,
@@ -163,11 +163,8 @@ def _refuse(call: Call) -> Raw:
     raise call.broken(breaks.CUSTOM_FUNCTION, str(call.args[0]))
 
 
-class _OpenFunctions(list[FunctionCapture]):
+class _OpenFunctions(Feature, list[FunctionCapture]):
     """The custom functions that are being captured, innermost last."""
-
-    def __init__(self, domain: CallDomain) -> None:
-        super().__init__()
 
 
 @intrinsic_rule(enter_forward)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.flatten import map_raw
+from torchjit_fx.domain_protocol import CallDomain, Feature
+from torchjit_fx.flatten import leaves_in
 from torchjit_fx.leaves import InputLeaf, Raw, Step, TensorLeaf
 
 __all__ = ["HookedInputs", "keep_history", "keep_history_beyond"]
@@ -47,16 +47,10 @@ def _is_made(tensor: TensorLeaf, steps: Sequence[Step]) -> bool:
 
 def _goes_on(step: Step, tensor: TensorLeaf) -> bool:
     """Does something with a gradient come of it in this step?"""
-    read: list[Raw] = []
-    map_raw(step.args, lambda leaf: read.append(leaf))
-    map_raw(step.kwargs, lambda leaf: read.append(leaf))
-    if not any(leaf is tensor for leaf in read):
+    if not any(leaf is tensor for leaf in leaves_in((step.args, step.kwargs))):
         return False
     return bool(step.written) or any(made.record.requires_grad for made in step.results)
 
 
-class HookedInputs(set[int]):
+class HookedInputs(Feature, set[int]):
     """The identities of the inputs that the region gave a hook."""
-
-    def __init__(self, domain: CallDomain) -> None:
-        super().__init__()

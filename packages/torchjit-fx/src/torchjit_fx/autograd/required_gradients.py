@@ -15,7 +15,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.assigned_data import AssignedData
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.flatten import map_raw
+from torchjit_fx.flatten import leaves_in
 from torchjit_fx.leaves import Function, InputLeaf, Raw, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 
@@ -76,16 +76,8 @@ def _may_switch(domain: CallDomain, leaf: InputLeaf, capture: CaptureContext) ->
 
 def _switch_on(domain: CallDomain, leaf: InputLeaf, capture: CaptureContext) -> None:
     """The graph runs with the gradient on, so nothing may have been done to the tensor without it."""
-    used = not leaf.is_alone()
-
-    def note(other: Raw) -> Raw:
-        nonlocal used
-        used = used or other is leaf
-        return other
-
-    for step in domain.recorder.steps:
-        map_raw((step.args, step.kwargs), note)
-    if used:
+    given = (other for step in domain.recorder.steps for other in leaves_in((step.args, step.kwargs)))
+    if not leaf.is_alone() or any(other is leaf for other in given):
         raise GraphBreak(breaks.METADATA_MUTATION, f"requires_grad of {leaf.path}, used before", capture.location())
     r = leaf.record
     flags = (True, True, r.conj, r.neg, r.inference)

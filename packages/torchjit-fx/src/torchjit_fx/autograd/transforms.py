@@ -12,7 +12,7 @@ from torch import fx
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.intrinsics import intrinsic_rule
-from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.domain_protocol import CallDomain, Feature
 from torchjit_fx.intrinsics import derive, enter_transform, keep_function, leave_transform
 from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
@@ -188,11 +188,8 @@ class TransformCapture:
         return found, body, list(lifted)
 
 
-class _OpenTransforms(list[TransformCapture]):
+class _OpenTransforms(Feature, list[TransformCapture]):
     """The functions under transforms that are being captured, innermost last."""
-
-    def __init__(self, domain: CallDomain) -> None:
-        super().__init__()
 
 
 @intrinsic_rule(enter_transform)
@@ -229,11 +226,8 @@ class KeptFunction:
     mark: int
 
 
-class _KeptFunctions(dict[int, KeptFunction]):
+class _KeptFunctions(Feature, dict[int, KeptFunction]):
     """By the identity of the leaf that stands for each."""
-
-    def __init__(self, domain: CallDomain) -> None:
-        super().__init__()
 
 
 @intrinsic_rule(keep_function)

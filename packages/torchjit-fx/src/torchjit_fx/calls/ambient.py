@@ -9,7 +9,7 @@ import torch
 from torchjit_core.guards import Ambient
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
-from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.domain_protocol import CallDomain, Feature
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import enter_range
 from torchjit_fx.leaves import Raw, SymLeaf
@@ -20,11 +20,8 @@ from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 __all__ = ["Ranges", "read_mode", "set_mode"]
 
 
-class Ranges(list[str]):
+class Ranges(Feature, list[str]):
     """Of the profiler, that the region enters."""
-
-    def __init__(self, domain: CallDomain) -> None:
-        super().__init__()
 
 
 @call_rule(enter_range)
@@ -52,9 +49,6 @@ def _guard_mode(domain: CallDomain, key: Any, capture: CaptureContext) -> None:
         capture.guard(Ambient("_".join(key), domain.modes.reader(key), initial, capture.location()))
 
 
-_DEFAULT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
 def _is_condition(value: Raw) -> bool:
     return type(value) is SymLeaf and isinstance(value.value, torch.SymBool)
 
@@ -64,11 +58,6 @@ def set_mode(call: Call) -> Raw:
     args = tuple([domain.numbers.truth(a) if _is_condition(a) else a for a in call.args])
     key, value = MODE_SETTERS[call.function](*args, **call.kwargs)
     _guard_mode(domain, key, call.capture)
-    if key is DEFAULT_DTYPE:
-        if value not in _DEFAULT_DTYPES:
-            raise call.broken(breaks.NOT_CAPTURABLE, f"set_default_dtype({value})")
-        modes.write(key, value)  # no step, see `default_dtype`
-        return None
     if key == GRAD:
         _set_grad(domain, key, value, call.capture)
     elif modes.read(key) != value:

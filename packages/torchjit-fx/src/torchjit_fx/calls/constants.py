@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import operator
@@ -46,8 +45,7 @@ def evaluate(call: Call) -> Raw:
 
 
 def _computed(call: Call, args: RawArgs) -> Raw:
-    with call.domain.modes.made_real() if call.domain.modes.default_changed else contextlib.nullcontext():
-        result = call.function(*call.args, **call.kwargs)
+    result = call.function(*call.args, **call.kwargs)
     if call.function in STATE_FUNCTIONS:
         _guard_state(call.function, args, call.kwargs, result, call.capture)
     if call.function in DEVICE_QUESTIONS and torch.cuda.is_available() and not _names_a_device(args):

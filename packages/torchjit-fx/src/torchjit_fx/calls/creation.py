@@ -33,7 +33,7 @@ def _make(call: Call) -> Raw:
     shape = _shape(data)
     plain = len(call.args) <= of_tensor + 1 and options.keys() <= {"dtype", "device"}
     general = shape is not None and len(varying) <= _MOST_NUMBERS
-    if not plain or not general or any(isinstance(n.value, torch.SymBool) for n in varying):
+    if not plain or not general:
         return _of_fixed_numbers(call)
     numbers = list(_numbers(data))
     if options.get("dtype") is None:
@@ -86,10 +86,11 @@ def _numbers(data: Raw) -> Raw:
 
 
 def _shape(data: Raw) -> list[int] | None:
-    """Of nested sequences of plain numbers and numbers that vary; None if it is something else."""
+    """Of nested sequences of plain numbers and numbers that vary; None if it is something else, as a truth value that varies."""
     items = _items(data)
     if items is None:
-        return [] if type(data) in (bool, int, float, SymLeaf) else None
+        number = type(data) in (bool, int, float, SymLeaf)
+        return [] if number and not (type(data) is SymLeaf and isinstance(data.value, torch.SymBool)) else None
     if not items:
         return [0]
     shapes = [_shape(item) for item in items]

@@ -19,7 +19,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.flatten import map_raw
+from torchjit_fx.flatten import leaves_in
 from torchjit_fx.leaves import Function, Raw, RawArgs, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DEVICE
 from torchjit_fx.numpy.arrays import Arrays
@@ -102,10 +102,7 @@ def with_device(call: Call) -> dict[str, Raw]:
 
 
 def _of_data(fn: Function, args: RawArgs) -> torch.device:
-    found: list[Raw] = []
-    if fn in _OF_DATA:
-        map_raw(args, found.append)
-    if not found:
+    if fn not in _OF_DATA or not leaves_in(args):
         return torch.device("cpu")
     if isinstance(args[0], TensorLeaf):
         device: torch.device = args[0].record.device

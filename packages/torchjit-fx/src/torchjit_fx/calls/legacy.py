@@ -1,4 +1,4 @@
-"""Tensors by the old constructors: `torch.FloatTensor([1.0, 2.0])`, `torch.Tensor(2, 3)`, `Variable(tensor)`."""
+"""Tensors by the old constructors: `torch.FloatTensor([1.0, 2.0])`, `torch.Tensor(2, 3)`."""
 
 from __future__ import annotations
 
@@ -11,28 +11,9 @@ from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.flatten import marker_items
 from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
+from torchjit_fx.ownership import LEGACY_CONSTRUCTORS
 
-__all__ = [
-    "LEGACY_CHECK", "LEGACY_CONSTRUCTORS", "TELLS_SIZES_FROM_DATA", "VARIABLE", "construct", "is_of_legacy_class",
-    "make_variable",
-]  # fmt: skip
-
-VARIABLE: Any = torch.autograd.Variable
-
-LEGACY_CONSTRUCTORS: dict[Any, torch.dtype | None] = {
-    torch.Tensor: None,
-    torch.FloatTensor: torch.float32,
-    torch.DoubleTensor: torch.float64,
-    torch.HalfTensor: torch.float16,
-    torch.BFloat16Tensor: torch.bfloat16,
-    torch.ByteTensor: torch.uint8,
-    torch.CharTensor: torch.int8,
-    torch.ShortTensor: torch.int16,
-    torch.IntTensor: torch.int32,
-    torch.LongTensor: torch.int64,
-    torch.BoolTensor: torch.bool,
-}
-"""Classes that make tensors on the CPU, and of which dtype; None: of the default one."""
+__all__ = ["LEGACY_CHECK", "TELLS_SIZES_FROM_DATA", "construct", "is_of_legacy_class"]
 
 TELLS_SIZES_FROM_DATA = frozenset({*LEGACY_CONSTRUCTORS, torch.Tensor.new, torch.Size.numel})
 """What does one thing with a `torch.Size` and another with a tuple of the same numbers."""
@@ -84,26 +65,6 @@ def is_of_legacy_class(call: Call) -> Raw:
         return NotImplemented
     kind = "cuda" if cls.is_cuda else "xpu" if cls.is_xpu else "cpu"
     return record.device.type == kind and record.dtype is cls.dtype and not cls.is_sparse and not cls.is_sparse_csr
-
-
-@call_rule(VARIABLE)
-def make_variable(call: Call) -> Raw:
-    """`Variable(tensor)`, which is the tensor without its history (`legacy_variable_ctor`).
-
-    Raises:
-        GraphBreak: it is to require gradients, or the tensor is of a class of its own.
-    """
-    given = dict(zip(("data", "requires_grad", "volatile"), call.args, strict=False)) | call.kwargs
-    data = given.pop("data", None)
-    plain = isinstance(data, TensorLeaf) and data.cls in (torch.Tensor, torch.nn.Parameter)
-    if (
-        not plain
-        or len(call.args) > 3
-        or not given.keys() <= {"requires_grad"}
-        or given.get("requires_grad") not in (None, False)
-    ):
-        raise call.broken(breaks.NOT_CAPTURABLE, call.name)
-    return call.record(torch.Tensor.detach, (data,))
 
 
 def _are_numbers(data: Raw, dtype: torch.dtype) -> bool:

@@ -15,7 +15,6 @@ from torchjit_fx.calls import (
     numbers,
     parameters,
     process_groups,
-    random_state,
     refused,
     sizes,
 )  # fmt: skip
@@ -31,7 +30,7 @@ __all__ = ["MODULES", "rule_of_call"]
 
 MODULES = (
     ambient, constants, control_capture, creation, default_device, differentiation, flex_attention, functions, indexing, layers, legacy, numbers,
-    parameters, process_groups, random_state, refused, sizes, subclasses, tensor_hooks, transforms,
+    parameters, process_groups, refused, sizes, subclasses, tensor_hooks, transforms,
 )  # fmt: skip
 """Whose rules these are."""
 
@@ -45,8 +44,6 @@ def rule_of_call(function: Function) -> CallRule | None:
     """The rule for calls of a callable, None: they are recorded."""
     if id(function) in NUMPY_FUNCTIONS:
         return call_arrays
-    if random_state.is_seeding(function):
-        function = random_state.is_seeding
     rule = call_rule.get(function)
     if rule is None and is_shape_question(function):
         return SHAPE_QUESTIONS[function.__name__]

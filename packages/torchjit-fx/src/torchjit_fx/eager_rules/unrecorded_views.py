@@ -6,7 +6,7 @@ itself a view, and the program has called `requires_grad_` on that view (or comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -14,7 +14,7 @@ from torchjit_core.guards import IdIs, ValueEquals
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
-from torchjit_fx.outcomes import Made, Nested, Template
+from torchjit_fx.outcomes import Made, Template, parts
 from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["check_views"]
@@ -31,9 +31,11 @@ def check_views(template: Template, leaves: Sequence[TensorLeaf], capture: Captu
         GraphBreak: eager's do not.
     """
     checked: set[int] = set()
-    for made in _views(template):
-        leaf = leaves[made.shares]  # type: ignore[index]
-        if made.record.requires_grad and isinstance(leaf, InputLeaf) and id(leaf) not in checked:
+    for made in parts(template):
+        if type(made) is not Made or made.shares is None or made.shares < 0 or not made.record.requires_grad:
+            continue
+        leaf = leaves[made.shares]
+        if isinstance(leaf, InputLeaf) and id(leaf) not in checked:
             checked.add(id(leaf))
             _check(leaf, capture)
 
@@ -48,11 +50,3 @@ def _check(leaf: InputLeaf, capture: CaptureContext) -> None:
         capture.guard(ValueEquals(path.attr("requires_grad"), True, location))
     else:
         raise GraphBreak(breaks.TENSOR_ATTRIBUTE, f"requires_grad of a view of {leaf.path}", location)
-
-
-def _views(template: Template) -> Iterator[Made]:
-    if type(template) is Nested:
-        for item in template.items:
-            yield from _views(item)
-    elif type(template) is Made and template.shares is not None and template.shares >= 0:
-        yield template

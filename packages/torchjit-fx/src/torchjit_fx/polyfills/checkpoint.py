@@ -39,24 +39,26 @@ def _checkpoint(
     # The originals of these warn, raise, or do more than recompute.
     if function is None or use_reentrant is None or debug:
         refuse("a checkpoint with debug or without use_reentrant")
-    if use_reentrant and context_fn is not noop_context_fn:
-        refuse("a context_fn for the reentrant checkpoint")
-    if kwargs and use_reentrant:
-        refuse("keyword arguments for the reentrant checkpoint")
+    if use_reentrant and (kwargs or context_fn is not noop_context_fn):
+        refuse("a context_fn or keyword arguments for the reentrant checkpoint")
     if not torch.is_grad_enabled():
         return function(*args, **kwargs)
     if use_reentrant and not any([isinstance(a, torch.Tensor) and a.requires_grad for a in args]):
         refuse("no argument requires grad")
-    if context_fn is noop_context_fn:
-        enter_checkpoint(None)
-    elif isinstance(context_fn, functools.partial) and context_fn.func is create_selective_checkpoint_contexts:
-        given = context_fn.keywords
-        enter_checkpoint(context_fn.func, context_fn.args[0] if context_fn.args else given["policy_fn_or_list"])
-    elif isinstance(context_fn, types.FunctionType) and "<locals>" in context_fn.__qualname__:
-        # It may be made by the region itself: it is interpreted, and only its policy is an object that there is.
-        enter_checkpoint(create_selective_checkpoint_contexts, context_fn()[0].policy_fn)
-    else:
-        enter_checkpoint(context_fn)
+    enter_checkpoint(*_selection(context_fn))
     result = function(*args, **kwargs)
     leave_checkpoint()
     return result
+
+
+def _selection(context_fn: Value) -> tuple[Value, ...]:
+    """For `enter_checkpoint`: None, or what makes the contexts and its arguments."""
+    if context_fn is noop_context_fn:
+        return (None,)
+    if isinstance(context_fn, functools.partial) and context_fn.func is create_selective_checkpoint_contexts:
+        policy = context_fn.args[0] if context_fn.args else context_fn.keywords["policy_fn_or_list"]
+        return context_fn.func, policy
+    if isinstance(context_fn, types.FunctionType) and "<locals>" in context_fn.__qualname__:
+        # It may be made by the region itself: it is interpreted, and only its policy is an object that there is.
+        return create_selective_checkpoint_contexts, context_fn()[0].policy_fn
+    return (context_fn,)

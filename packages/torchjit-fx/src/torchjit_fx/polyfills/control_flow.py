@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from torchjit_fx.intrinsics import Value, enter_body, finish_control_flow, leave_body, refuse
 from torchjit_fx.leaves import Function
@@ -65,19 +65,23 @@ def scan(
         refuse("a scan with a length, or over something that is no tensor")
     if type(dim) is not int or any([not 0 <= dim < c.dim() for c in columns]):
         refuse("a scan over such a dimension")
-    if any([c.shape[dim] != columns[0].shape[dim] for c in columns]) or columns[0].shape[dim] == 0:
+    length = columns[0].shape[dim]
+    if length == 0 or any([c.shape[dim] != length for c in columns]):
         refuse("a scan over tensors of different lengths, or of none")
-    if dim != 0:
-        columns = [torch.movedim(c, dim, 0) for c in columns]
-    if reverse:
-        columns = [torch.flip(c, [0]) for c in columns]
-    flat, spec = tree_flatten((init, tree_unflatten(columns, columns_spec)))
+    rows = [_turned(torch.movedim(c, dim, 0) if dim != 0 else c, reverse) for c in columns]
+    flat, spec = tree_flatten((init, tree_unflatten(rows, columns_spec)))
     _, results_spec = _body(combine_fn, flat, spec, len(state))
     carry, out = tree_unflatten(finish_control_flow("scan", [], flat), results_spec)
     if tree_flatten(carry)[1] != state_spec:
         refuse("a scan whose state changes its structure")
-    if reverse:
-        out = torch.utils._pytree.tree_map(lambda t: t.flip([0]), out)
-    if dim != 0:
-        out = torch.utils._pytree.tree_map(lambda t: torch.movedim(t, 0, dim) if dim < t.dim() else t, out)
+    if reverse or dim != 0:
+        out = tree_map(lambda t: _back(_turned(t, reverse), dim), out)
     return carry, out
+
+
+def _turned(tensor: Value, reverse: Value) -> Value:
+    return torch.flip(tensor, [0]) if reverse else tensor
+
+
+def _back(tensor: Value, dim: int) -> Value:
+    return torch.movedim(tensor, 0, dim) if 0 < dim < tensor.dim() else tensor

@@ -29,27 +29,20 @@ def vmap_impl(
     func: Value, in_dims: Value, out_dims: Value, randomness: Value, chunk_size: Value, *args: Value, **kwargs: Value
 ) -> Value:
     """Interpreted instead of `torch._functorch.vmap.vmap_impl`."""
-    if not args or not isinstance(in_dims, (int, tuple)):
-        refuse("vmap without arguments")
     flat, spec = tree_flatten(args)
-    dims = _broadcast_to_and_flatten(in_dims, spec)
-    if dims is None:
-        refuse("in_dims that do not fit the arguments")
-    batched = [i for i, dim in enumerate(dims) if dim is not None]
-    for i in batched:
-        if not isinstance(flat[i], torch.Tensor) or not isinstance(dims[i], int):
-            refuse("vmap over something that is no tensor")
-    if not batched:
-        refuse("vmap over nothing")
+    dims: Value = _broadcast_to_and_flatten(in_dims, spec) if args and isinstance(in_dims, (int, tuple)) else None
+    batched = [i for i, dim in enumerate(dims or ()) if dim is not None]
     inner_dims = [dims[i] for i in batched]
+    whole = all([isinstance(dim, int) for dim in inner_dims])
+    if not batched or not whole or not _all_tensors([flat[i] for i in batched]):
+        refuse("vmap over nothing, over something that is no tensor, or with in_dims that do not fit")
     seen = enter_transform([flat[i] for i in batched], inner_dims, [None] * len(batched))
     for i, tensor in zip(batched, seen):
         flat[i] = tensor
     outputs = func(*tree_unflatten(flat, spec), **kwargs)
     results, out_spec = tree_flatten(outputs)
-    if isinstance(outputs, torch.Tensor) and isinstance(out_dims, tuple):
-        out_dims = out_dims[0] if len(out_dims) == 1 else refuse("out_dims that do not fit the result")
-    flat_out_dims = _broadcast_to_and_flatten(out_dims, out_spec)
+    alone = isinstance(outputs, torch.Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1
+    flat_out_dims = _broadcast_to_and_flatten(out_dims[0] if alone else out_dims, out_spec)
     if flat_out_dims is None or not _all_tensors(results):
         refuse("results of vmap that are no tensors, or do not fit out_dims")
     options = {"randomness": randomness, "chunk_size": chunk_size}
@@ -67,17 +60,11 @@ class _Arguments:
     def __init__(self, args: tuple[Value, ...], kwargs: dict[str, Value], argnums: Value, reverse: bool) -> None:
         self.flat, self.spec = tree_flatten((args, kwargs))
         self.places = [i for i, value in enumerate(self.flat) if isinstance(value, torch.Tensor)]
-        numbers = argnums if isinstance(argnums, tuple) else (argnums,)
-        if not numbers or not all([type(n) is int and -len(args) <= n < len(args) for n in numbers]):
-            refuse("argnums that do not fit the arguments")
         self.many = isinstance(argnums, tuple)
-        numbers = tuple([n % len(args) for n in numbers])
-        if len(set(numbers)) != len(numbers):
-            refuse("an argument twice in argnums")
         self.specs = []
         chosen: list[int] = []  # places in `flat`
         counts = [len(tree_flatten(a)[0]) for a in args]
-        for n in numbers:
+        for n in _chosen(argnums, len(args)):
             start = sum(counts[:n])
             self.specs.append((tree_flatten(args[n])[1], counts[n]))
             chosen.extend(range(start, start + counts[n]))
@@ -100,6 +87,15 @@ class _Arguments:
             trees.append(tree_unflatten(values[:count], spec))
             values = values[count:]
         return tuple(trees) if self.many else trees[0]
+
+
+def _chosen(argnums: Value, count: int) -> list[int]:
+    """Which of so many arguments, counted from the first."""
+    given = argnums if isinstance(argnums, tuple) else (argnums,)
+    numbers = [n % count for n in given if type(n) is int and -count <= n < count]
+    if not numbers or len(set(numbers)) != len(given):
+        refuse("argnums that do not fit the arguments, or one of them twice")
+    return numbers
 
 
 def _separate(outputs: Value, has_aux: bool) -> tuple[Value, list[Value], Value]:

@@ -10,6 +10,7 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.assertions import runtime_check
 from torchjit_fx.calls.call import Call, CallRule, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
@@ -61,7 +62,7 @@ def _expect_true(call: Call) -> Raw:
         return call.domain.truth(leaf, call.capture)
     where = call.capture.location()
     said = f"torch._check failed: {node.condition}, at {where}: {where.line().strip()}"
-    call.domain.recorder.add_check(leaf, said, call.capture)
+    call.domain.recorder.add_test(runtime_check, (leaf, said), call.capture)
     call.domain.sizes.assume(node.condition, call.capture.location())
     return True
 
