@@ -19,6 +19,7 @@ from torchjit_inductor.ir.values import Value, cast, dot, load, round_to
 from torchjit_inductor.lowering.builder import Builder, Output
 from torchjit_inductor.lowering.grouped import MOST_GROUPS, Groups, grouped_dot
 from torchjit_inductor.lowering.tensors import Index, Lowered, Metas, Point, Read, Strided, TensorMeta
+from torchjit_inductor.lowering.views import broadcast_index
 from torchjit_inductor.steps import ExternStep
 
 __all__ = ["MatrixProduct", "ProductChoice", "Scales", "tile_product"]
@@ -153,15 +154,6 @@ def _biased(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     return _Asked(args[1], args[2], args[0]) if len(args) == 3 and meta.dtype in HALF else None
 
 
-def _of_integers(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
-    """`_int_mm(left, right)`."""
-    return _Asked(*args) if len(args) == 2 else None
-
-
-def _scaled_second(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
-    return _scaled(_first_version(args), meta)
-
-
 def _first_version(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The operands of `_scaled_mm_v2(left, right, scales of left, what they are of, how they lie, the same of right, bias, dtype,
     contracted dimensions, fast sums)` as `_scaled_mm` takes them; () where those do not say it all."""
@@ -218,9 +210,9 @@ _OPERANDS: dict[object, Callable[[tuple[Any, ...], TensorMeta], _Asked | None]] 
     _aten.bmm.default: _plain,
     _aten.addmm.default: _biased,
     _aten.baddbmm.default: _biased,
-    _aten._int_mm.default: _of_integers,
+    _aten._int_mm.default: lambda args, meta: _Asked(*args) if len(args) == 2 else None,
     _aten._scaled_mm.default: _scaled,
-    _SCALED_V2: _scaled_second,
+    _SCALED_V2: lambda args, meta: _scaled(_first_version(args), meta),
     _GROUPED: _grouped,
 }
 """How operators that multiply matrices take their operands."""
@@ -268,9 +260,9 @@ def tile_product(b: Builder, op: object, args: tuple[Any, ...], meta: Metas, cho
             point = (lead[0] if lead else constant(0), row, column, inner[0])
             total = grouped_dot(product.groups.along, found, _loader(first), _loader(second), point)
         for scale in asked.scales or ():
-            total = total * read(scale, _broadcast(outer, scale.sizes))
+            total = total * read(scale, broadcast_index(outer, scale.sizes))
         if asked.bias is not None:
-            total = total + read(asked.bias, _broadcast(outer, asked.bias.sizes))
+            total = total + read(asked.bias, broadcast_index(outer, asked.bias.sizes))
         return [cast(total, compute_dtype(meta.dtype))]
 
     target: Strided = b.extern(op, args, {}, meta)
@@ -294,12 +286,6 @@ def _in_memory(b: Builder, tensor: Lowered) -> Strided | None:
 def _operand(read: Read, tensor: Strided, index: Index) -> Value:
     value: Value = read(tensor, index)
     return value if value.op == "load" else round_to(value, tensor.dtype)
-
-
-def _broadcast(outer: Index, sizes: Index) -> Index:
-    """The index of a bias or a scale, which has fewer dimensions or some of size 1."""
-    last = outer[len(outer) - len(sizes) :]
-    return tuple(constant(0) if n.value == 1 else i for i, n in zip(last, sizes, strict=True))
 
 
 def _product(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,37 +15,19 @@ from torchjit_inductor.lowering.places import place_of
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Size, Strided, TensorMeta, contiguous_strides, full
-from torchjit_inductor.lowering.views import dim_of
+from torchjit_inductor.lowering.views import chosen, dim_of, inserted, narrowed
 
 __all__: list[str] = []
 
 
-def _scalar(value: Scalar, meta: TensorMeta) -> Lazy:
+@lowering("full", "full_like", "fill.Scalar", "new_full", "scalar_tensor")
+def _filled(b: Builder, meta: TensorMeta, *given: object, **_: object) -> Lowered:
+    value = given[-1]
     if isinstance(value, Expr):
         return Lazy(meta.sizes, meta.dtype, meta.device, lambda p: cast(index_value(value), meta.dtype))
     if not isinstance(value, (bool, int, float)):
         raise NotLowered(f"fill value {value!r}")
     return full(value, meta)
-
-
-@lowering("full")
-def _full(b: Builder, meta: TensorMeta, sizes: Sequence[Size], value: Scalar, **_: object) -> Lowered:
-    return _scalar(value, meta)
-
-
-@lowering("full_like")
-def _full_like(b: Builder, meta: TensorMeta, x: Lowered, value: Scalar, **_: object) -> Lowered:
-    return _scalar(value, meta)
-
-
-@lowering("fill.Scalar")
-def _fill(b: Builder, meta: TensorMeta, x: Lowered, value: Scalar) -> Lowered:
-    return _scalar(value, meta)
-
-
-@lowering("new_full")
-def _new_full(b: Builder, meta: TensorMeta, x: Lowered, sizes: Sequence[Size], value: Scalar, **_: object) -> Lowered:
-    return _scalar(value, meta)
 
 
 @lowering("ones", "ones_like", "new_ones")
@@ -56,31 +38,6 @@ def _ones(b: Builder, meta: TensorMeta, *_: object, **__: object) -> Lowered:
 @lowering("zeros", "zeros_like", "new_zeros")
 def _zeros(b: Builder, meta: TensorMeta, *_: object, **__: object) -> Lowered:
     return full(0, meta)
-
-
-@lowering("scalar_tensor")
-def _scalar_tensor(b: Builder, meta: TensorMeta, value: Scalar, **_: object) -> Lowered:
-    return _scalar(value, meta)
-
-
-@lowering("arange")
-def _arange(b: Builder, meta: TensorMeta, end: Scalar, **_: object) -> Lowered:
-    return _range(meta, 0, 1)
-
-
-@lowering("arange.start")
-def _arange_start(b: Builder, meta: TensorMeta, start: Scalar, end: Scalar, **_: object) -> Lowered:
-    return _range(meta, start, 1)
-
-
-@lowering("arange.start_step")
-def _arange_step(b: Builder, meta: TensorMeta, start: Scalar, end: Scalar, step: Scalar = 1, **_: object) -> Lowered:
-    return _range(meta, start, step)
-
-
-@lowering("prims::iota")
-def _iota(b: Builder, meta: TensorMeta, length: Scalar, *, start: Scalar, step: Scalar, **_: object) -> Lowered:
-    return _range(meta, start, step)
 
 
 def _range(meta: TensorMeta, start: Scalar, step: Scalar) -> Lazy:
@@ -102,25 +59,23 @@ def _range(meta: TensorMeta, start: Scalar, step: Scalar) -> Lazy:
     )
 
 
-def _triangle(meta: TensorMeta, x: Lowered, diagonal: int, lower: bool) -> Lazy:
+lowering("arange")(lambda b, meta, end, **_: _range(meta, 0, 1))
+lowering("arange.start")(lambda b, meta, start, end, **_: _range(meta, start, 1))
+lowering("arange.start_step")(lambda b, meta, start, end, step=1, **_: _range(meta, start, step))
+lowering("prims::iota")(lambda b, meta, length, *, start, step, **_: _range(meta, start, step))
+
+
+def _triangle(test: str, b: Builder, meta: TensorMeta, x: Lowered, diagonal: int = 0) -> Lowered:
     def formula(point: Point) -> Value:
         row, column = index_value(point.index[-2]), index_value(point.index[-1])
-        limit = row + diagonal
-        keep = apply("le" if lower else "ge", column, limit)
         value = x.value(point)
-        return where(keep, value, constant(0, value.dtype))
+        return where(apply(test, column, row + diagonal), value, constant(0, value.dtype))
 
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)
 
 
-@lowering("tril")
-def _tril(b: Builder, meta: TensorMeta, x: Lowered, diagonal: int = 0) -> Lowered:
-    return _triangle(meta, x, diagonal, lower=True)
-
-
-@lowering("triu")
-def _triu(b: Builder, meta: TensorMeta, x: Lowered, diagonal: int = 0) -> Lowered:
-    return _triangle(meta, x, diagonal, lower=False)
+lowering("tril")(partial(_triangle, "le"))
+lowering("triu")(partial(_triangle, "ge"))
 
 
 @lowering("eye", "eye.m")
@@ -161,19 +116,9 @@ def _select_scatter(b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim:
     at = place_of(index, meta.sizes[dim])
     target = b.may_overwrite(x, meta) if src.dtype == meta.dtype else None
     if target is not None:
-        kept = [k for k in range(len(meta.sizes)) if k != dim]
-        sizes, strides = (tuple(n[k] for k in kept) for n in (target.sizes, target.strides))
-        place = target.offset + at * target.strides[dim]
-        b.store_into(src, Strided(target.buffer, sizes, strides, place, target.dtype, target.device))
+        b.store_into(src, chosen(target, dim, at))
         return target
-
-    def formula(point: Point) -> Value:
-        inside = apply("eq", index_value(point.index[dim]), index_value(at))
-        rest = tuple(i for k, i in enumerate(point.index) if k != dim)
-        there = src.value(point.under(inside).at(rest)) if inside.op != "constant" else src.value(point.at(rest))
-        return where(inside, cast(there, compute_dtype(meta.dtype)), x.value(point))
-
-    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+    return inserted(meta, dim, at, None, src, x)
 
 
 @lowering("slice_scatter")
@@ -199,18 +144,8 @@ def _slice_scatter(
         or begin.value > (meta.sizes[dim].value or 0)
     ):
         raise NotLowered("slice_scatter at a symbolic or negative start")
-    stop = begin + src.sizes[dim]
     target = b.may_overwrite(x, meta) if src.dtype == meta.dtype else None
     if target is not None:
-        place = target.offset + begin * target.strides[dim]
-        b.store_into(src, Strided(target.buffer, src.sizes, target.strides, place, target.dtype, target.device))
+        b.store_into(src, narrowed(target, src.sizes, dim, begin))
         return target
-
-    def formula(point: Point) -> Value:
-        at = index_value(point.index[dim])
-        inside = apply("and", apply("ge", at, index_value(begin)), apply("lt", at, index_value(stop)))
-        moved = tuple(i - begin if k == dim else i for k, i in enumerate(point.index))
-        there = cast(src.value(point.under(inside).at(moved)), compute_dtype(meta.dtype))
-        return where(inside, there, x.value(point))
-
-    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+    return inserted(meta, dim, begin, src.sizes[dim], src, x)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import attrs
 import torch
 
-from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import loop_symbol
 from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, bounded, cast, load, where
@@ -16,11 +17,21 @@ from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, TensorMeta
 from torchjit_inductor.lowering.views import broadcast_index, dim_of
 
-__all__ = ["checked_position", "position_symbol"]
+__all__ = [
+    "Places",
+    "broadcast_rank",
+    "check_positions",
+    "checked_position",
+    "computed_index",
+    "index_places",
+    "moved_to",
+]
 
+Places: TypeAlias = tuple[list[Expr], dict[Symbol, Value]]
+"""An index some of whose parts are symbols that stand for computed positions, and these."""
 INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -39,19 +50,12 @@ def checked_position(
     """
     if index.dtype not in INDEX_DTYPES or (index.dtype == torch.uint8 and error == "index"):
         raise NotLowered(f"an index of {index.dtype}")
-    low = size.bounds().lower
-    if low is None or low < 1:
-        raise NotLowered("a position in an empty dimension")
+    _nonempty(size)
     value = cast(index.value(point), width)
     if point.mask is not None:
         # Where nothing is to be read nothing may fail.
         value = where(point.mask, value, number(0, value.dtype))
     return bounded(value, size, wrap=wrap, dim=dim, error=error)
-
-
-def read_at(x: Strided, index: Sequence[Expr], computed: dict[Symbol, Value], point: Point) -> Value:
-    """The element of a tensor in memory at an index some of whose parts are computed."""
-    return load(x.buffer, x.address(tuple(index)), x.dtype, binders=computed, mask=point.mask)
 
 
 _FAR = itertools.count()
@@ -65,9 +69,7 @@ def _few(meta: TensorMeta, x: Lazy) -> bool:
     return x.stored is None and small
 
 
-def _gathered(
-    b: Builder, meta: TensorMeta, x: Lowered, places: Callable[[Point], tuple[list[Expr], dict[Symbol, Value]]]
-) -> Lazy:
+def _gathered(b: Builder, meta: TensorMeta, x: Lowered, places: Callable[[Point], Places]) -> Lazy:
     """A tensor whose element at a point is `x` at the computed place."""
     b.require("bounded", meta.device)
     if isinstance(x, Lazy) and _few(meta, x):
@@ -88,7 +90,7 @@ def _gathered(
 
     def formula(point: Point) -> Value:
         index, computed = places(point)
-        return read_at(held, index, computed, point)
+        return load(held.buffer, held.address(tuple(index)), held.dtype, binders=computed, mask=point.mask)
 
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)
 
@@ -99,10 +101,21 @@ def _nonempty(size: Expr) -> None:
         raise NotLowered("a position in an empty dimension")
 
 
-def _of_index_dtype(*indices: Lowered) -> None:
-    for index in indices:
-        if index.dtype not in (torch.int64, torch.int32):
-            raise NotLowered(f"an index of {index.dtype}")
+def check_positions(index: Lowered, size: Expr) -> None:
+    """Make sure that an index holds positions in a dimension that has some.
+
+    Raises:
+        NotLowered: it has another dtype, or the dimension may be empty.
+    """
+    if index.dtype not in (torch.int64, torch.int32):
+        raise NotLowered(f"an index of {index.dtype}")
+    _nonempty(size)
+
+
+def moved_to(point: Point, dim: int, size: Expr, at: Value) -> Places:
+    """The place of a point with a computed position in one dimension."""
+    symbol = position_symbol(dim, size)
+    return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: at}
 
 
 @lowering("embedding")
@@ -110,49 +123,43 @@ def _embedding(
     b: Builder, meta: TensorMeta, weight: Lowered, index: Lowered, padding: int = -1, scale: bool = False,
     sparse: bool = False,
 ) -> Lowered:  # fmt: skip
-    _of_index_dtype(index)
     if len(weight.sizes) != 2:
         raise NotLowered("embedding of a table that is no matrix")
-    _nonempty(weight.sizes[0])
+    check_positions(index, weight.sizes[0])
 
-    def places(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
-        symbol = position_symbol(0, weight.sizes[0])
+    def places(point: Point) -> Places:
         row = checked_position(index, point.at(point.index[:-1]), weight.sizes[0], wrap=False, dim=0, error="embedding")
-        return [as_expr(symbol), point.index[-1]], {symbol: row}
+        return moved_to(point.at((constant(0), point.index[-1])), 0, weight.sizes[0], row)
 
     return _gathered(b, meta, weight, places)
 
 
 @lowering("index_select")
 def _index_select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered) -> Lowered:
-    _of_index_dtype(index)
     if not x.sizes or len(index.sizes) != 1:
         raise NotLowered("index_select of a number")
     dim = dim_of(dim, len(x.sizes))
-    _nonempty(x.sizes[dim])
+    size = x.sizes[dim]
+    check_positions(index, size)
 
-    def places(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
-        symbol = position_symbol(dim, x.sizes[dim])
-        at = checked_position(
-            index, point.at((point.index[dim],)), x.sizes[dim], wrap=False, dim=dim, error="embedding"
-        )
-        return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: at}
+    def places(point: Point) -> Places:
+        at = checked_position(index, point.at((point.index[dim],)), size, wrap=False, dim=dim, error="embedding")
+        return moved_to(point, dim, size, at)
 
     return _gathered(b, meta, x, places)
 
 
 @lowering("gather")
 def _gather(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, sparse_grad: bool = False) -> Lowered:
-    _of_index_dtype(index)
     if not x.sizes or not index.sizes:
         raise NotLowered("gather from a number")
     dim = dim_of(dim, len(x.sizes))
-    _nonempty(x.sizes[dim])
+    size = x.sizes[dim]
+    check_positions(index, size)
 
-    def places(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
-        symbol = position_symbol(dim, x.sizes[dim])
-        at = checked_position(index, point, x.sizes[dim], wrap=False, dim=dim, error="gather")
-        return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: at}
+    def places(point: Point) -> Places:
+        at = checked_position(index, point, size, wrap=False, dim=dim, error="gather")
+        return moved_to(point, dim, size, at)
 
     return _gathered(b, meta, x, places)
 
@@ -174,9 +181,7 @@ def index_places(sizes: Index, indices: Sequence[Lowered | None], rank: int) -> 
     return indexed, first, first + rank
 
 
-def computed_index(
-    sizes: Index, indices: Sequence[Lowered | None], rank: int, point: Point, lead: int = 0
-) -> tuple[list[Expr], dict[Symbol, Value]]:
+def computed_index(sizes: Index, indices: Sequence[Lowered | None], rank: int, point: Point) -> Places:
     """The index into the indexed tensor for a point of the result of `x[indices]`."""
     indexed, first, last = index_places(sizes, indices, rank)
     broadcast = point.index[first:last]
@@ -208,10 +213,9 @@ def broadcast_rank(x: Lowered, indices: Sequence[Lowered | None]) -> int:
     present = [i for i in indices if i is not None]
     if not present:
         raise NotLowered("index without indices")
-    _of_index_dtype(*present)
     for size, index in zip(x.sizes, indices, strict=False):
         if index is not None:
-            _nonempty(size)
+            check_positions(index, size)
     longest = max(present, key=lambda i: len(i.sizes))
     for index in present:
         for dim in range(1, len(index.sizes) + 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from typing import Any, final
 
 import attrs
@@ -23,7 +23,7 @@ from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
 
 # The tables fill as their modules are imported.
-from torchjit_inductor.joint_layouts import CHANNELS_LAST, ZERO_PADDED
+from torchjit_inductor.joint_layouts import ZERO_PADDED
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering import (  # noqa: F401
     convolutions,
@@ -40,7 +40,6 @@ from torchjit_inductor.lowering import (  # noqa: F401
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.contractions import ProductChoice, tile_product
 from torchjit_inductor.lowering.graph_nodes import (
-    all_channels_last,
     as_positional,
     has_number,
     is_computable,
@@ -58,14 +57,14 @@ from torchjit_inductor.lowering.graph_nodes import (
     written_in_place,
 )
 from torchjit_inductor.lowering.known_sizes import GraphNotSupported, KnownSizes
-from torchjit_inductor.lowering.placement import Fakes, as_traced, from_storage, in_channels_last, zero_padded
+from torchjit_inductor.lowering.placement import as_traced, from_storage, placed, zero_padded
 from torchjit_inductor.lowering.places import settled
 from torchjit_inductor.lowering.products import small_product, vector_product
 from torchjit_inductor.lowering.promotion import rounded
 from torchjit_inductor.lowering.registry import Lowering, find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
-from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Point, Strided, TensorMeta, contiguous_strides
+from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Point, Strided, TensorMeta
 from torchjit_inductor.memory_readers import reads_memory
 from torchjit_inductor.steps import ExternStep, HostNumber, Program, Step, TensorRef
 from torchjit_torch.operators import is_mutable
@@ -86,9 +85,6 @@ BROKEN_LOWERING = reason(
     "Report it with the graph (TORCHJIT_LOGS=aot_graphs).",
 )
 
-
-_ROW_MAJOR = frozenset((torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default))
-"""Their results lie as their `val` says: they are written through `out=`."""
 
 _NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
@@ -123,7 +119,7 @@ def lower_graph(
     try:
         return _GraphLowering(gm, name, channels_last, features, rounds_each, products, attention).run()
     except NotLowered as refusal:
-        # A formula that was only evaluated later.
+        # Of the whole graph, or a formula that was only evaluated later.
         raise GraphNotSupported(str(refusal)) from None
 
 
@@ -223,10 +219,10 @@ class _GraphLowering:
             parts: list[Expr] = []
             for item in val if isinstance(val, (tuple, list)) else (val,):
                 if isinstance(item, torch.Tensor):
-                    meta = self.sizes.meta(item)
+                    meta = meta_of(item)
                     parts += (*meta.sizes, *meta.strides)
                 elif isinstance(item, torch.SymInt):
-                    parts.append(self.sizes.expression(item))
+                    parts.append(expression(item))
             for symbol in {s for e in parts for s in e.symbols}:
                 if _KERNEL_NAME.fullmatch(symbol.name) or not symbol.name.isidentifier():
                     raise GraphNotSupported(f"a size is called {symbol.name}")
@@ -238,7 +234,7 @@ class _GraphLowering:
         self.placeholders.append(node)
         val = node.meta.get("val")
         if isinstance(val, torch.Tensor):
-            meta = self.sizes.meta(val)
+            meta = meta_of(val)
             held = self.builder.buffer(node.name, meta)
             self.env[node] = held
             self.inputs.append(held.buffer)
@@ -248,7 +244,7 @@ class _GraphLowering:
             for dim, stride in enumerate(meta.strides):
                 self._source(stride, position, "stride", dim)
         elif isinstance(val, (int, torch.SymInt)) and not isinstance(val, bool):
-            value = self.sizes.expression(val)
+            value = expression(val)
             self.env[node] = value
             self.inputs.append(value)
             self._source(value, position)
@@ -287,7 +283,7 @@ class _GraphLowering:
         self._hold(node, held)
 
     def _hold(self, node: torch.fx.Node, held: torch.Tensor) -> None:
-        place = self.builder.buffer(node.name, self.sizes.meta(held))
+        place = self.builder.buffer(node.name, meta_of(held))
         self.constants[place.buffer] = held
         self.env[node] = place
 
@@ -336,7 +332,7 @@ class _GraphLowering:
         if node.target is torch.ops.aten.as_strided.default:
             args = from_storage(self.builder, node, args, self.env)
         elif reads_memory(node.target) and not is_mutable(node.target):
-            args = (*as_traced(self.builder, node.args, args, self.sizes.meta), *args[len(node.args) :])
+            args = (*as_traced(self.builder, node.args, args, meta_of), *args[len(node.args) :])
         return args, kwargs
 
     def _zero_padded(self, call: _Call) -> Lowered | None:
@@ -369,7 +365,7 @@ class _GraphLowering:
         function = kernels(places, metas)
         if function is None:
             return None
-        return self._aten(function, [*places, *map(as_expr, symbols_of(places, metas))], {}, metas)
+        return self.builder.extern(function, [*places, *map(as_expr, symbols_of(places, metas))], {}, metas)
 
     # ------------------------------------------------------------------ numbers that only the run knows
     def _read(self, node: torch.fx.Node) -> Any:
@@ -380,13 +376,13 @@ class _GraphLowering:
             self.builder.reserve(node.name)
             name, made = node.name, HostNumber(node.name)
         else:
-            made = self.sizes.expression(val) if isinstance(val, torch.SymInt) else None
+            made = expression(val) if isinstance(val, torch.SymInt) else None
             symbol = None if made is None else made.as_symbol
             if symbol is None or symbol in self.sizes.symbols:
                 raise GraphNotSupported(f"{node.name} is a {type(val).__name__}")
             name = symbol.name
             self.sizes.found[symbol] = None
-        self._aten(READ, (self._argument(node.args[0]),), {}, None)
+        self.builder.extern(READ, (self._argument(node.args[0]),), {}, None)
         self.builder.amend(number=name)
         return made
 
@@ -394,7 +390,7 @@ class _GraphLowering:
         """The program or an operation relies on something about such numbers."""
         args = self._argument(node.args)
         if args[0] is not True:
-            self._aten(TEST, args, {}, None)
+            self.builder.extern(TEST, args, {}, None)
             self.builder.amend(tested=names_in(args[0]))
 
     def _depends_on_data(
@@ -402,16 +398,10 @@ class _GraphLowering:
     ) -> Any:
         """An aten call with a result whose size only the run knows: the size is read off the result."""
         self.sizes.found.update(dict.fromkeys(symbol for symbol, _, _ in found))
-        made = self._aten(node.target, args, kwargs, self.sizes.metas(node.meta["val"]))
+        made = self.builder.extern(node.target, args, kwargs, self.sizes.metas(node.meta["val"]))
         results = made if isinstance(made, tuple) else (made,)
         self.builder.amend(sizes=tuple((symbol.name, results[k].buffer, dim) for symbol, k, dim in found))
         return made
-
-    def _aten(self, op: object, args: Sequence[Any], kwargs: dict[str, Any], metas: Metas) -> Any:
-        try:
-            return self.builder.extern(op, args, kwargs, metas)
-        except NotLowered as refusal:
-            raise GraphNotSupported(str(refusal)) from None
 
     def _lowered(self, call: _Call) -> Any:
         """The result of the lowering, or None."""
@@ -496,63 +486,17 @@ class _GraphLowering:
         node, args, metas = call.node, call.args, call.metas
         if metas is None and getattr(node.target, "_schema", None) is not None and node.users:
             raise GraphNotSupported(f"result of {node.target}")
-        if node.target is torch.ops.aten.convolution.default and self.channels_last and len(args[0].sizes) == 4:
-            args, metas = self._convolved(node, args, metas)
-        if node.meta.get(CHANNELS_LAST):
-            args, metas = self._in_channels_last(node, args), all_channels_last(metas)
-        elif metas is not None:
-            metas = self._metas_in_place(attrs.evolve(call, args=args, metas=metas))
-        made = self._aten(node.target, args, call.kwargs, metas)
+        args, metas = placed(self.builder, node, args, call.kwargs, metas, self.channels_last, self.sizes.metas)
+        made = self.builder.extern(node.target, args, call.kwargs, metas)
         val = node.meta.get("val")
         if isinstance(val, torch.Tensor) and val.is_neg() and val.dtype in KERNEL_DTYPES:
             # Real numbers of lazily negated complex ones: kernels do not see the bit that aten sets.
-            return self._aten(torch.ops.aten.resolve_neg.default, (made,), {}, call.metas)
+            return self.builder.extern(torch.ops.aten.resolve_neg.default, (made,), {}, call.metas)
         return made
-
-    def _in_channels_last(self, node: torch.fx.Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        # oneDNN packs weights on its own, from either layout.
-        weight = 2 if node.target is torch.ops.aten.convolution_backward.default else 1
-        as_it_is = weight if args[weight].device.type == "cpu" else None
-        return tuple(a if k == as_it_is else in_channels_last(self.builder, a) for k, a in enumerate(args))
-
-    def _convolved(self, node: torch.fx.Node, args: tuple[Any, ...], metas: Metas) -> tuple[tuple[Any, ...], Metas]:
-        """The image and the result of a convolution in the layout that was chosen: oneDNN answers in the one that it is asked in."""
-        source = args[0]
-        strides_for = channels_last_strides if node in self.channels_last else contiguous_strides
-        wanted = strides_for(source.sizes)
-        if isinstance(source, Strided) and source.strides != wanted and source.dtype in KERNEL_DTYPES:
-            source = Lazy(source.sizes, source.dtype, source.device, source.value)
-        place = self.builder.materialize(source, wanted)
-        if place.strides != wanted or not isinstance(metas, TensorMeta):
-            return args, metas
-        return (place, *args[1:]), attrs.evolve(metas, strides=strides_for(metas.sizes))
-
-    def _metas_in_place(self, call: _Call) -> Metas:
-        """What a GPU operator returns for its operands as they lie in memory, if that is not as they were traced."""
-        node, metas = call.node, call.metas
-        traced = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-        if not traced or not traced[0].is_cuda or node.target in _ROW_MAJOR:
-            return metas
-        mode = getattr(traced[0], "fake_mode", None)
-        if mode is None:
-            return metas
-        op: Any = node.target
-        try:
-            with mode, torch.no_grad():
-                places = Fakes(self.builder)
-                args, kwargs = places.of(tuple(call.args)), places.of(call.kwargs)
-                if places.layouts <= {(tuple(t.shape), t.stride()) for t in traced}:
-                    return metas
-                made = self.sizes.metas(op(*args, **kwargs))
-        except Exception:  # an operator that cannot be traced again keeps its layout; a test at run time catches it
-            return metas
-        if isinstance(metas, tuple) and isinstance(made, tuple):
-            return tuple(None if old is None else new or old for old, new in zip(metas, made, strict=True))
-        return metas if isinstance(metas, tuple) or isinstance(made, tuple) else made
 
     def _settle(self, node: torch.fx.Node, made: Any) -> Any:
         if isinstance(made, Lazy):
-            meta = self.sizes.meta(node.meta["val"])
+            meta = meta_of(node.meta["val"])
             if node in self.channels_last and len(meta.sizes) == 4:
                 meta = attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
             if made.layout is None:
@@ -605,11 +549,11 @@ class _GraphLowering:
 
     def _output(self, result: Any) -> Any:
         if not isinstance(result, torch.fx.Node):
-            return self.sizes.expression(result) if isinstance(result, torch.SymInt) else result
+            return expression(result) if isinstance(result, torch.SymInt) else result
         value = self.env.get(result)
         if not isinstance(value, Lowered):
             return value
-        meta = self.sizes.meta(result.meta["val"])
+        meta = meta_of(result.meta["val"])
         self.builder.origin = origin_of(result)
         if isinstance(value, Strided) and (not value.same_layout(meta) or value.buffer in self.builder.overwritten):
             # The graph promises other strides, or other memory than the input's: copy.

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import attrs
 import torch
 import torch.fx
 
@@ -14,14 +13,12 @@ from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Buffer, Origin
 from torchjit_inductor.ir.values import RunNumber
 from torchjit_inductor.joint_layouts import SAME_PLACE
-from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.registry import find_lowering
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Strided
 from torchjit_inductor.steps import HostNumber, KernelStep, Step
 from torchjit_torch.node_meta import FROM_PLACES
 
 __all__ = [
-    "all_channels_last",
     "as_positional",
     "has_number",
     "is_computable",
@@ -193,17 +190,6 @@ def read_by_operators(node: torch.fx.Node) -> int:
             elif user.op == "call_function" and user.target is not operator.getitem:
                 count += find_lowering(user.target) is None
     return count
-
-
-def all_channels_last(metas: Metas) -> Metas:
-    """What cuDNN returns for operands with the channels innermost."""
-    if isinstance(metas, tuple):
-        return tuple(None if m is None else _channels_last(m) for m in metas)
-    return None if metas is None else _channels_last(metas)
-
-
-def _channels_last(meta: TensorMeta) -> TensorMeta:
-    return attrs.evolve(meta, strides=channels_last_strides(meta.sizes)) if len(meta.sizes) == 4 else meta
 
 
 def origins_of(tensors: list[Lowered]) -> tuple[Origin, ...]:

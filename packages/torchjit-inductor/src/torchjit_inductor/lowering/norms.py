@@ -24,11 +24,6 @@ __all__: list[str] = []
 Metas = tuple[TensorMeta | None, ...]
 
 
-def _one_dtype(*tensors: Lowered | None) -> None:
-    if len({t.dtype for t in tensors if t is not None}) > 1:
-        raise NotLowered("norm with mixed dtypes")
-
-
 # ---------------------------------------------------------------------- layer norm
 @lowering("native_layer_norm")
 def _layer_norm(
@@ -98,8 +93,7 @@ def _layer_norm_backward(
             g, y, _ = normalized(read, inner, outer)
             return [reduce("sum", g * y if k == 1 else g) for k, _ in wanted]
 
-        outputs = [Output(m, True, lambda outer, inner: outer) for _, m in wanted]
-        made = over(b, columns, outputs, to_parameters)
+        made = over(b, columns, [columns.outer_output(m) for _, m in wanted], to_parameters)
         found = {k: t for (k, _), t in zip(wanted, made, strict=True)}
         d_weight, d_bias = found.get(1), found.get(2)
     return d_input, d_weight, d_bias
@@ -185,12 +179,11 @@ def _batch_norm_functional(
     return _batch_norm_training(b, metas, x, weight, bias, (running_mean, running_var), momentum, eps)
 
 
-@lowering("_native_batch_norm_legit.no_stats")
-def _batch_norm_no_stats(
-    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None, training: bool,
-    momentum: float, eps: float,
-) -> tuple[Lowered | None, ...]:  # fmt: skip
-    return _batch_norm_training(b, metas, x, weight, bias, None, momentum, eps)
+lowering("_native_batch_norm_legit.no_stats")(
+    lambda b, metas, x, weight, bias, training, momentum, eps: _batch_norm_training(
+        b, metas, x, weight, bias, None, momentum, eps
+    )
+)
 
 
 @lowering("native_batch_norm")
@@ -229,9 +222,7 @@ def _batch_norm_training(
                 made.append(new * momentum + read(old, outer) * (1 - momentum))
         return made
 
-    outputs = [split.full_output(present[0])]
-    outputs += [Output(m, True, lambda outer, inner: outer) for m in present[1:]]
-    return over(b, split, outputs, body)
+    return over(b, split, [split.full_output(present[0]), *map(split.outer_output, present[1:])], body)
 
 
 @lowering("native_batch_norm_backward")
@@ -261,12 +252,11 @@ def _batch_norm_backward(
             d_input = (g - total / n - centred * (invstd * invstd * dot / n)) * scale
         return [(d_input, dot * invstd, total)[k] for k in wanted]
 
-    outputs = []
-    for k in wanted:
-        meta = metas[k]
-        if meta is None:
-            raise NotLowered("a missing result")
-        outputs.append(split.full_output(meta) if k == 0 else Output(meta, True, lambda outer, inner: outer))
+    outputs = [
+        split.outer_output(meta) if k else split.full_output(meta)
+        for k, meta in enumerate(metas)
+        if meta is not None and k in wanted
+    ]
     if not outputs:
         return (None, None, None)
     made: dict[int, Strided] = dict(zip(wanted, over(b, split, outputs, body), strict=True))

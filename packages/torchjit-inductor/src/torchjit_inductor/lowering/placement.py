@@ -1,9 +1,10 @@
-"""Operands of aten ops where the op wants them in memory: padded, with the channels innermost, or with their whole storage."""
+"""Operands and results of aten ops as they lie in memory: padded, with the channels innermost, with their whole storage, or as a GPU's
+operator answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, TypeAlias
 
 import attrs
 import torch
@@ -11,13 +12,19 @@ import torch.fx
 
 from torchjit_core.expr import Expr, constant
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
+from torchjit_inductor.joint_layouts import CHANNELS_LAST
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta, full
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Strided, TensorMeta, contiguous_strides, full
 from torchjit_inductor.memory_readers import storage_owner
 
-__all__ = ["Fakes", "as_traced", "from_storage", "in_channels_last", "zero_padded"]
+__all__ = ["as_traced", "from_storage", "placed", "zero_padded"]
+
+_aten = torch.ops.aten
+_ROW_MAJOR = frozenset((_aten.mm.default, _aten.addmm.default, _aten.bmm.default))
+"""Their results lie as their `val` says: they are written through `out=`."""
+_FakeLayout: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"
 
 
 def zero_padded(b: Builder, source: Lowered, meta: TensorMeta) -> Lowered:
@@ -85,7 +92,44 @@ def _copied(place: Strided) -> Lazy:
     return Lazy(place.sizes, place.dtype, place.device, place.value)
 
 
-def in_channels_last(b: Builder, arg: Any) -> Any:
+def placed(
+    b: Builder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], metas: Metas,
+    channels_last: Set[torch.fx.Node], known: Callable[[object], Metas],
+) -> tuple[tuple[Any, ...], Metas]:  # fmt: skip
+    """Operands of a call of aten in the layout that was chosen, and the layout that its results then have.
+
+    Args:
+        channels_last: nodes whose results are stored with the channels innermost.
+        known: what is known of traced results.
+    """
+    if node.target is _aten.convolution.default and channels_last and len(args[0].sizes) == 4:
+        strides_for = channels_last_strides if node in channels_last else contiguous_strides
+        args, metas = _convolved(b, args, metas, strides_for)
+    if node.meta.get(CHANNELS_LAST):
+        # oneDNN packs weights on its own, from either layout.
+        weight = 2 if node.target is _aten.convolution_backward.default else 1
+        as_it_is = weight if args[weight].device.type == "cpu" else None
+        args = tuple(a if k == as_it_is else _in_channels_last(b, a) for k, a in enumerate(args))
+        return args, tuple(map(_turned, metas)) if isinstance(metas, tuple) else _turned(metas)
+    if metas is None or node.target in _ROW_MAJOR:
+        return args, metas
+    return args, _as_answered(b, node, args, kwargs, metas, known)
+
+
+def _convolved(
+    b: Builder, args: tuple[Any, ...], metas: Metas, strides_for: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+) -> tuple[tuple[Any, ...], Metas]:
+    """The image and the result of a convolution in one layout: oneDNN answers in the one that it is asked in."""
+    source, wanted = args[0], strides_for(args[0].sizes)
+    if isinstance(source, Strided) and source.strides != wanted and source.dtype in KERNEL_DTYPES:
+        source = _copied(source)
+    place = b.materialize(source, wanted)
+    if place.strides != wanted or not isinstance(metas, TensorMeta):
+        return args, metas
+    return (place, *args[1:]), attrs.evolve(metas, strides=strides_for(metas.sizes))
+
+
+def _in_channels_last(b: Builder, arg: Any) -> Any:
     """A 4-d tensor in memory with its channels innermost; anything else as it is."""
     if not isinstance(arg, Lowered) or len(arg.sizes) != 4:
         return arg
@@ -96,37 +140,60 @@ def in_channels_last(b: Builder, arg: Any) -> Any:
     return b.materialize(_copied(place), strides)
 
 
-@final
-class Fakes:
-    """Fake tensors that lie as operands do in memory, to trace an operator of a GPU again.
+def _turned(meta: TensorMeta | None) -> TensorMeta | None:
+    """What cuDNN returns for operands with the channels innermost."""
+    if meta is None or len(meta.sizes) != 4:
+        return meta
+    return attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
 
-    Attributes:
-        layouts: sizes and strides of those made so far.
+
+def _as_answered(
+    b: Builder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], metas: Metas,
+    known: Callable[[object], Metas],
+) -> Metas:  # fmt: skip
+    """What a GPU operator returns for its operands as they lie in memory, if that is not as they were traced."""
+    traced = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    mode = getattr(traced[0], "fake_mode", None) if traced and traced[0].is_cuda else None
+    if mode is None:
+        return metas
+    try:
+        with mode, torch.no_grad():
+            answered = known(_traced_again(b, node.target, args, kwargs, traced))
+    except Exception:  # an operator that cannot be traced again keeps its layout; a test at run time catches it
+        return metas
+    if isinstance(metas, tuple) and isinstance(answered, tuple):
+        return tuple(None if old is None else new or old for old, new in zip(metas, answered, strict=True))
+    return answered if isinstance(metas, TensorMeta) and isinstance(answered, TensorMeta) else metas
+
+
+def _traced_again(
+    b: Builder, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], traced: Sequence[torch.Tensor]
+) -> object:
+    """The result of an operator for fakes that lie as its operands do in memory; None where it was traced with such.
+
+    Raises:
+        NotLowered: sizes vary, or a tensor is on no GPU.
     """
+    layouts: set[_FakeLayout] = set()
+    faked = _faked(b, (tuple(args), kwargs), layouts)
+    if layouts <= {(tuple(t.shape), t.stride()) for t in traced}:
+        return None
+    return op(*faked[0], **faked[1])
 
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-        self.layouts: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
 
-    def of(self, leaf: Any) -> Any:
-        """An argument with fakes in place of what was lowered.
-
-        Raises:
-            NotLowered: sizes vary, or a tensor is on no GPU.
-        """
-        if isinstance(leaf, Lowered):
-            return self._fake(self._builder.materialize(leaf))
-        if isinstance(leaf, (list, tuple)):
-            return type(leaf)(self.of(x) for x in leaf)
-        if isinstance(leaf, dict):
-            return {name: self.of(x) for name, x in leaf.items()}
-        if isinstance(leaf, Expr):
-            raise NotLowered("sizes are symbolic")
-        return leaf
-
-    def _fake(self, place: Strided) -> torch.Tensor:
+def _faked(b: Builder, leaf: Any, layouts: set[_FakeLayout]) -> Any:
+    """An argument with fakes in place of what was lowered, whose sizes and strides are added to `layouts`."""
+    if isinstance(leaf, Lowered):
+        place = b.materialize(leaf)
         sizes, strides = (tuple(n.value for n in of if n.value is not None) for of in (place.sizes, place.strides))
         if place.device.type != "cuda" or len(sizes) + len(strides) < 2 * len(place.sizes):
             raise NotLowered("sizes are symbolic")
-        self.layouts.add((sizes, strides))
+        layouts.add((sizes, strides))
         return torch.empty_strided(sizes, strides, dtype=place.dtype, device=place.device)
+    if isinstance(leaf, (list, tuple)):
+        return type(leaf)(_faked(b, x, layouts) for x in leaf)
+    if isinstance(leaf, dict):
+        return {name: _faked(b, x, layouts) for name, x in leaf.items()}
+    if isinstance(leaf, Expr):
+        raise NotLowered("sizes are symbolic")
+    return leaf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import torch
@@ -28,7 +29,7 @@ FLOAT_UNARY = {
     "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc",
     "lgamma": "lgamma", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "sigmoid": "sigmoid",
 }  # fmt: skip
-ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round"}
+ROUNDING = ("floor", "ceil", "trunc", "round")
 """On floats; on integers the identity."""
 SAME_TYPE_UNARY = {"neg": "neg", "abs": "abs", "sign": "sign", "sgn": "sign", "bitwise_not": "not"}
 ARITHMETIC = {
@@ -41,16 +42,15 @@ ARITHMETIC = {
     "bitwise_right_shift.Tensor": "shr", "nextafter": "nextafter",
 }  # fmt: skip
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+TESTS = ("isnan", "isinf", "signbit")
 LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 
 
-def _define_unary(name: str, op: str, only_float: bool) -> None:
-    @lowering(name)
-    def _unary(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-        whole = only_float and not is_float(meta.dtype)
-        if whole or (meta.dtype == torch.bool and op in ("abs", "sign")):
-            return Lazy(x.sizes, x.dtype, x.device, x.value)  # the same numbers; a result gets memory of its own
-        return pointwise(meta, lambda v: apply(op, v), x)
+def _unary(op: str, only_float: bool, b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    whole = only_float and not is_float(meta.dtype)
+    if whole or (meta.dtype == torch.bool and op in ("abs", "sign")):
+        return Lazy(x.sizes, x.dtype, x.device, x.value)  # the same numbers; a result gets memory of its own
+    return pointwise(meta, lambda v: apply(op, v), x)
 
 
 def _safe_divisor(meta: TensorMeta, divisor: Operand) -> bool:
@@ -64,35 +64,23 @@ def _whole(operand: Operand) -> int | None:
     return operand if isinstance(operand, int) and not isinstance(operand, bool) else None
 
 
-def _define_binary(name: str, op: str) -> None:
-    @lowering(name)
-    def _binary(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
-        operation = op
-        if meta.dtype == torch.bool:
-            operation = {"mul": "and", "maximum": "or", "minimum": "and"}.get(op, op)
-        divides = operation in ("remainder", "fmod") and not _safe_divisor(meta, y)
-        if (divides or operation in ("shl", "shr")) and not is_float(meta.dtype):
-            # Division by zero raises in eager; shifts by too much are defined there.
-            raise NotLowered(f"integer {operation}")
-        if operation == "nextafter" and compute_dtype(meta.dtype) != meta.dtype:
-            raise NotLowered("nextafter of a 16-bit type")
-        if operation in ("remainder", "fmod"):  # a slightly other divisor gives quite another rest
-            x, y = rounded_number(x, meta.dtype), rounded_number(y, meta.dtype)
-        x, y = rounded_scalar(x, meta), y if op == "mul" else rounded_scalar(y, meta)
-        return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
+def _binary(op: str, b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
+    operation = op
+    if meta.dtype == torch.bool:
+        operation = {"mul": "and", "maximum": "or", "minimum": "and"}.get(op, op)
+    divides = operation in ("remainder", "fmod") and not _safe_divisor(meta, y)
+    if (divides or operation in ("shl", "shr")) and not is_float(meta.dtype):
+        # Division by zero raises in eager; shifts by too much are defined there.
+        raise NotLowered(f"integer {operation}")
+    if operation == "nextafter" and compute_dtype(meta.dtype) != meta.dtype:
+        raise NotLowered("nextafter of a 16-bit type")
+    if operation in ("remainder", "fmod"):  # a slightly other divisor gives quite another rest
+        x, y = rounded_number(x, meta.dtype), rounded_number(y, meta.dtype)
+    x, y = rounded_scalar(x, meta), y if op == "mul" else rounded_scalar(y, meta)
+    return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
 
 
-@lowering("bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar")
-def _left_shift(b: Builder, meta: TensorMeta, x: Lowered, y: Operand) -> Lowered:
-    return _shift("shl", meta, x, y)
-
-
-@lowering("bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar")
-def _right_shift(b: Builder, meta: TensorMeta, x: Lowered, y: Operand) -> Lowered:
-    return _shift("shr", meta, x, y)
-
-
-def _shift(operation: str, meta: TensorMeta, x: Lowered, y: Operand) -> Lowered:
+def _shift(operation: str, b: Builder, meta: TensorMeta, x: Lowered, y: Operand) -> Lowered:
     """By a number of places that leaves some; what eager PyTorch defines for the others is left to it."""
     places = _whole(y)
     if places is None or not is_int(meta.dtype) or not 0 <= places < torch.iinfo(meta.dtype).bits:
@@ -100,16 +88,14 @@ def _shift(operation: str, meta: TensorMeta, x: Lowered, y: Operand) -> Lowered:
     return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
 
 
-def _define_comparison(name: str) -> None:
-    @lowering(f"{name}.Tensor", f"{name}.Scalar")
-    def _comparison(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
-        dtype = promoted((x, y))
-        number = _whole(y)
-        if number is not None and is_int(dtype) and not _fits(number, dtype):
-            raise NotLowered("comparison with a number out of range")
-        compared = attrs.evolve(meta, dtype=dtype)
-        x, y = (rounded_scalar(rounded_number(o, dtype), compared) for o in (x, y))
-        return pointwise(meta, lambda v, w: apply(name, v, w), x, y, dtype=dtype)
+def _comparison(op: str, b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
+    dtype = promoted((x, y))
+    number = _whole(y)
+    if number is not None and is_int(dtype) and not _fits(number, dtype):
+        raise NotLowered("comparison with a number out of range")
+    compared = attrs.evolve(meta, dtype=dtype)
+    x, y = (rounded_scalar(rounded_number(o, dtype), compared) for o in (x, y))
+    return pointwise(meta, lambda v, w: apply(op, v, w), x, y, dtype=dtype)
 
 
 def _fits(number: int, dtype: torch.dtype) -> bool:
@@ -117,24 +103,32 @@ def _fits(number: int, dtype: torch.dtype) -> bool:
     return info.min <= number <= info.max
 
 
-def _define_logical(name: str, op: str) -> None:
-    @lowering(name)
-    def _logical(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
-        return pointwise(meta, lambda v, w: apply(op, truth(v), truth(w)), x, y, dtypes=(None, None))
+def _logical(op: str, b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
+    return pointwise(meta, lambda v, w: apply(op, truth(v), truth(w)), x, y, dtypes=(None, None))
 
 
-for _name, _op in FLOAT_UNARY.items():
-    _define_unary(_name, _op, only_float=False)
-for _name, _op in ROUNDING.items():
-    _define_unary(_name, _op, only_float=True)
-for _name, _op in SAME_TYPE_UNARY.items():
-    _define_unary(_name, _op, only_float=False)
+def _test(op: str, b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    if is_float(x.dtype):
+        return pointwise(meta, lambda v: apply(op, v), x, dtypes=(None,))
+    if op == "signbit":
+        raise NotLowered("signbit of integers")
+    return pointwise(meta, lambda v: constant(False, torch.bool), x, dtypes=(None,))
+
+
+for _name, _op in {**FLOAT_UNARY, **SAME_TYPE_UNARY}.items():
+    lowering(_name)(partial(_unary, _op, False))
+for _name in ROUNDING:
+    lowering(_name)(partial(_unary, _name, True))
 for _name, _op in ARITHMETIC.items():
-    _define_binary(_name, _op)
+    lowering(_name)(partial(_binary, _op))
 for _name in COMPARISONS:
-    _define_comparison(_name)
+    lowering(f"{_name}.Tensor", f"{_name}.Scalar")(partial(_comparison, _name))
 for _name, _op in LOGICAL.items():
-    _define_logical(_name, _op)
+    lowering(_name)(partial(_logical, _op))
+for _name in TESTS:
+    lowering(_name)(partial(_test, _name))
+lowering("bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar")(partial(_shift, "shl"))
+lowering("bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar")(partial(_shift, "shr"))
 
 
 def truth(value: Value) -> Value:
@@ -165,9 +159,7 @@ def _scaled_sum(
     return pointwise(meta, lambda v, w: total(v, w if _is_one(factor) else w * factor), x, y)
 
 
-@lowering("rsub.Tensor", "rsub.Scalar")
-def _rsub(b: Builder, meta: TensorMeta, x: Operand, y: Operand, alpha: Scalar = 1) -> Lowered:
-    return _sub(b, meta, y, x, alpha)
+lowering("rsub.Tensor", "rsub.Scalar")(lambda b, meta, x, y, alpha=1: _sub(b, meta, y, x, alpha))
 
 
 def _is_one(alpha: Scalar) -> bool:
@@ -215,30 +207,7 @@ def _div_in_steps(meta: TensorMeta, x: Operand, y: Lowered, rounding_mode: str) 
     return pointwise(meta, lambda v, w: apply("trunc", near(v / w)), x, y)
 
 
-@lowering("floor_divide")
-def _floor_divide(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
-    return _div_mode(b, meta, x, y, rounding_mode="floor")
-
-
-@lowering("addcmul")
-def _addcmul(b: Builder, meta: TensorMeta, x: Operand, y: Operand, z: Operand, value: Scalar = 1) -> Lowered:
-    return pointwise(meta, lambda v, s, t: v + ((s * t) if _is_one(value) else (s * value) * t), x, y, z)
-
-
-@lowering("addcdiv")
-def _addcdiv(b: Builder, meta: TensorMeta, x: Operand, y: Operand, z: Operand, value: Scalar = 1) -> Lowered:
-    return pointwise(meta, lambda v, s, t: v + ((s / t) if _is_one(value) else (s * value) / t), x, y, z)
-
-
-@lowering("lerp.Scalar", "lerp.Tensor")
-def _lerp(b: Builder, meta: TensorMeta, x: Operand, y: Operand, weight: Operand) -> Lowered:
-    def formula(start: Value, end: Value, w: Value) -> Value:
-        # Anchored at the nearer end, as in eager.
-        near_start = start + w * (end - start)
-        near_end = end - (end - start) * (1 - w)
-        return where(apply("abs", w) < 0.5, near_start, near_end)
-
-    return pointwise(meta, formula, x, y, weight)
+lowering("floor_divide")(partial(_div_mode, rounding_mode="floor"))
 
 
 @lowering("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
@@ -277,37 +246,9 @@ def _product(v: Value, times: int) -> Value:
     return made
 
 
-@lowering("square")
-def _square(b: Builder, meta: TensorMeta, x: Operand) -> Lowered:
-    return pointwise(meta, lambda v: apply("and", v, v) if v.dtype == torch.bool else v * v, x)
-
-
 @lowering("logical_not")
 def _logical_not(b: Builder, meta: TensorMeta, x: Operand) -> Lowered:
     return pointwise(meta, lambda v: apply("not", truth(v)), x, dtypes=(None,))
-
-
-@lowering("isnan")
-def _isnan(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-    return _classify(meta, x, "isnan")
-
-
-@lowering("isinf")
-def _isinf(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-    return _classify(meta, x, "isinf")
-
-
-@lowering("signbit")
-def _signbit(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-    if not is_float(x.dtype):
-        raise NotLowered("signbit of integers")
-    return pointwise(meta, lambda v: apply("signbit", v), x, dtypes=(None,))
-
-
-def _classify(meta: TensorMeta, x: Lowered, op: str) -> Lowered:
-    if not is_float(x.dtype):
-        return pointwise(meta, lambda v: constant(False, torch.bool), x, dtypes=(None,))
-    return pointwise(meta, lambda v: apply(op, v), x, dtypes=(None,))
 
 
 # ---------------------------------------------------------------------- choice and limits
@@ -364,14 +305,9 @@ def _passes_nan() -> bool:
         return not torch.zeros(1, device="cpu").clamp(min=math.nan).isnan().item()
 
 
-@lowering("clamp_min", "clamp_min.Tensor")
-def _clamp_min(b: Builder, meta: TensorMeta, x: Operand, low: Operand) -> Lowered:
-    return _clamp(b, meta, x, low, lone_nan=True)
-
-
-@lowering("clamp_max", "clamp_max.Tensor")
-def _clamp_max(b: Builder, meta: TensorMeta, x: Operand, high: Operand) -> Lowered:
-    return _clamp(b, meta, x, None, high, lone_nan=True)
+lowering("clamp_min", "clamp_min.Tensor")(partial(_clamp, lone_nan=True))
+lowering("clamp_max", "clamp_max.Tensor")(lambda b, meta, x, high: _clamp(b, meta, x, None, high, lone_nan=True))
+lowering("hardtanh")(lambda b, meta, x, low=-1, high=1: _clamp(b, meta, x, low, high))
 
 
 @lowering("nan_to_num")
@@ -415,143 +351,88 @@ _CASTABLE = {
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------------- activations
-def sigmoid(v: Value) -> Value:
-    """1 / (1 + exp(-v))."""
-    return apply("sigmoid", v)
+# ---------------------------------------------------------------------- one formula each
+def _lerp(start: Value, end: Value, w: Value) -> Value:
+    """Anchored at the nearer end, as in eager."""
+    near_start = start + w * (end - start)
+    near_end = end - (end - start) * (1 - w)
+    return where(apply("abs", w) < 0.5, near_start, near_end)
 
 
-@lowering("relu")
-def _relu(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-    return pointwise(meta, lambda v: _limited("maximum", v, constant(0, v.dtype)), x)
+def _silu_backward(g: Value, v: Value) -> Value:
+    s = apply("sigmoid", v)
+    return g * s * (1 + v * (1 - s))
 
 
-@lowering("threshold")
-def _threshold(b: Builder, meta: TensorMeta, x: Lowered, threshold: Number, value: Number) -> Lowered:
-    # A NaN stays a NaN.
-    return pointwise(meta, lambda v: where(v <= threshold, constant(value, v.dtype), v), x)
-
-
-@lowering("threshold_backward")
-def _threshold_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, threshold: Number) -> Lowered:
-    return pointwise(meta, lambda g, v: where(v <= threshold, constant(0, g.dtype), g), grad, x)
-
-
-@lowering("hardtanh")
-def _hardtanh(b: Builder, meta: TensorMeta, x: Lowered, low: Number = -1, high: Number = 1) -> Lowered:
-    return _clamp(b, meta, x, low, high)
-
-
-@lowering("hardtanh_backward")
-def _hardtanh_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, low: Number, high: Number) -> Lowered:
-    def formula(g: Value, v: Value) -> Value:
-        return where(apply("or", v <= low, v >= high), constant(0, g.dtype), g)
-
-    return pointwise(meta, formula, grad, x)
-
-
-@lowering("leaky_relu")
-def _leaky_relu(b: Builder, meta: TensorMeta, x: Lowered, slope: Scalar = 0.01) -> Lowered:
-    return pointwise(meta, lambda v: where(v > 0, v, v * slope), x)
-
-
-@lowering("leaky_relu_backward")
-def _leaky_relu_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, slope: Scalar, is_result: bool
-) -> Lowered:
-    return pointwise(meta, lambda g, v: where(v > 0, g, g * slope), grad, x)
-
-
-@lowering("silu")
-def _silu(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-    return pointwise(meta, lambda v: v / (1 + apply("exp", -v)), x)
-
-
-@lowering("silu_backward")
-def _silu_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered) -> Lowered:
-    def formula(g: Value, v: Value) -> Value:
-        s = sigmoid(v)
-        return g * s * (1 + v * (1 - s))
-
-    return pointwise(meta, formula, grad, x)
-
-
-@lowering("gelu")
-def _gelu(b: Builder, meta: TensorMeta, x: Lowered, approximate: str = "none") -> Lowered:
-    def exact(v: Value) -> Value:
+def _gelu(v: Value, approximate: str = "none") -> Value:
+    if approximate == "none":
         return v * 0.5 * (1 + apply("erf", v * math.sqrt(0.5)))
-
-    def by_tanh(v: Value) -> Value:
-        inner = math.sqrt(2 / math.pi) * (v + 0.044715 * (v * v * v))
-        return 0.5 * v * (1 + apply("tanh", inner))
-
-    return pointwise(meta, exact if approximate == "none" else by_tanh, x)
+    inner = math.sqrt(2 / math.pi) * (v + 0.044715 * (v * v * v))
+    return 0.5 * v * (1 + apply("tanh", inner))
 
 
-@lowering("gelu_backward")
-def _gelu_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, approximate: str = "none") -> Lowered:
-    def exact(g: Value, v: Value) -> Value:
+def _gelu_backward(g: Value, v: Value, approximate: str = "none") -> Value:
+    if approximate == "none":
         cdf = 0.5 * (1 + apply("erf", v * math.sqrt(0.5)))
         pdf = apply("exp", v * v * -0.5) * (1 / math.sqrt(2 * math.pi))
         return g * (cdf + v * pdf)
-
-    def by_tanh(g: Value, v: Value) -> Value:
-        beta, kappa = math.sqrt(2 / math.pi), 0.044715
-        t = apply("tanh", beta * (v + kappa * (v * v * v)))
-        left = 0.5 * (1 + t)
-        right = 0.5 * v * (1 - t * t) * (beta * (1 + 3 * kappa * (v * v)))
-        return g * (left + right)
-
-    return pointwise(meta, exact if approximate == "none" else by_tanh, grad, x)
+    beta, kappa = math.sqrt(2 / math.pi), 0.044715
+    t = apply("tanh", beta * (v + kappa * (v * v * v)))
+    left = 0.5 * (1 + t)
+    right = 0.5 * v * (1 - t * t) * (beta * (1 + 3 * kappa * (v * v)))
+    return g * (left + right)
 
 
-@lowering("tanh_backward")
-def _tanh_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered) -> Lowered:
-    return pointwise(meta, lambda g, y: g * (1 - y * y), grad, out)
+def _elu(v: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
+    return where(v > 0, v * scale, apply("expm1", v * input_scale) * (alpha * scale))
 
 
-@lowering("sigmoid_backward")
-def _sigmoid_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered) -> Lowered:
-    return pointwise(meta, lambda g, y: g * (1 - y) * y, grad, out)
-
-
-@lowering("elu")
-def _elu(
-    b: Builder, meta: TensorMeta, x: Lowered, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
-) -> Lowered:
-    def formula(v: Value) -> Value:
-        return where(v > 0, v * scale, apply("expm1", v * input_scale) * (alpha * scale))
-
-    return pointwise(meta, formula, x)
-
-
-@lowering("hardsigmoid")
-def _hardsigmoid(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-    return pointwise(meta, lambda v: _relu6(v + 3) / 6, x)
-
-
-@lowering("hardswish")
-def _hardswish(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-    return pointwise(meta, lambda v: v * _relu6(v + 3) / 6, x)
+def _softplus(v: Value, beta: Scalar = 1, threshold: Number = 20) -> Value:
+    scaled = v * beta
+    return where(scaled > threshold, v, apply("log1p", apply("exp", scaled)) / beta)
 
 
 def _relu6(v: Value) -> Value:
     return _limited("minimum", _limited("maximum", v, constant(0, v.dtype)), constant(6, v.dtype))
 
 
-@lowering("softplus")
-def _softplus(b: Builder, meta: TensorMeta, x: Lowered, beta: Scalar = 1, threshold: Number = 20) -> Lowered:
-    def formula(v: Value) -> Value:
-        scaled = v * beta
-        return where(scaled > threshold, v, apply("log1p", apply("exp", scaled)) / beta)
-
-    return pointwise(meta, formula, x)
-
-
-@lowering("native_dropout_backward")
-def _dropout_backward(b: Builder, meta: TensorMeta, grad: Lowered, mask: Lowered, scale: Scalar) -> Lowered:
+FORMULAS: dict[str, tuple[int, Callable[..., Value]]] = {
+    "square": (1, lambda v: apply("and", v, v) if v.dtype == torch.bool else v * v),
+    "addcmul": (3, lambda v, s, t, value=1: v + ((s * t) if _is_one(value) else (s * value) * t)),
+    "addcdiv": (3, lambda v, s, t, value=1: v + ((s / t) if _is_one(value) else (s * value) / t)),
+    "lerp.Scalar": (3, _lerp),
+    "lerp.Tensor": (3, _lerp),
+    "relu": (1, lambda v: _limited("maximum", v, constant(0, v.dtype))),
+    # A NaN stays a NaN.
+    "threshold": (1, lambda v, threshold, value: where(v <= threshold, constant(value, v.dtype), v)),
+    "threshold_backward": (2, lambda g, v, threshold: where(v <= threshold, constant(0, g.dtype), g)),
+    "hardtanh_backward": (2, lambda g, v, low, high: where(apply("or", v <= low, v >= high), constant(0, g.dtype), g)),
+    "leaky_relu": (1, lambda v, slope=0.01: where(v > 0, v, v * slope)),
+    "leaky_relu_backward": (2, lambda g, v, slope, is_result: where(v > 0, g, g * slope)),
+    "silu": (1, lambda v: v / (1 + apply("exp", -v))),
+    "silu_backward": (2, _silu_backward),
+    "gelu": (1, _gelu),
+    "gelu_backward": (2, _gelu_backward),
+    "tanh_backward": (2, lambda g, y: g * (1 - y * y)),
+    "sigmoid_backward": (2, lambda g, y: g * (1 - y) * y),
+    "elu": (1, _elu),
+    "hardsigmoid": (1, lambda v: _relu6(v + 3) / 6),
+    "hardswish": (1, lambda v: v * _relu6(v + 3) / 6),
+    "softplus": (1, _softplus),
     # mask * scale first: eager multiplies the gradient by that product.
-    return pointwise(meta, lambda g, m: g * (m * scale), grad, mask)
+    "native_dropout_backward": (2, lambda g, m, scale: g * (m * scale)),
+}
+"""How many operands each has, and its formula, which also gets the numbers behind them."""
+
+
+def _by_formula(
+    count: int, formula: Callable[..., Value], b: Builder, meta: TensorMeta, *given: Operand, **options: object
+) -> Lowered:
+    return pointwise(meta, lambda *values: formula(*values, *given[count:], **options), *given[:count])
+
+
+for _name, _row in FORMULAS.items():
+    lowering(_name)(partial(_by_formula, *_row))
 
 
 # ---------------------------------------------------------------------- losses that are pointwise

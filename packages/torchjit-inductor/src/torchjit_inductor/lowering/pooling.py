@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import torch
@@ -56,24 +58,13 @@ def _max_pool2d(
                 yield (r, c), held.value(point.at((*lead, r, c)))
 
     def largest(point: Point) -> Value:
-        values = [v for _, v in window(point)]
-        best = values[0]
-        for value in values[1:]:
-            best = apply("maximum", best, value)
-        return best
+        return functools.reduce(lambda best, value: apply("maximum", best, value), (v for _, v in window(point)))
 
     def position(point: Point) -> Value:
-        best: Value | None = None
-        where_best: Value | None = None
-        for (r, c), value in window(point):
-            at = index_value(r * width + c)
-            if best is None or where_best is None:
-                best, where_best = value, at
-                continue
+        (best, where_best), *others = ((value, index_value(r * width + c)) for (r, c), value in window(point))
+        for value, at in others:
             better = apply("or", value > best, apply("isnan", value))
             best, where_best = where(better, value, best), where(better, at, where_best)
-        if where_best is None:
-            raise NotLowered("an empty window")
         return where_best
 
     values, indices = metas
@@ -139,15 +130,13 @@ def _avg_pool2d(
 
     def formula(point: Point) -> Value:
         *lead, row, column = point.index
-        total: Value | None = None
-        for i in range(size[0]):
-            for j in range(size[1]):
-                r, c = row * step[0] + (i - pad[0]), column * step[1] + (j - pad[1])
-                inside = _inside([(r, rows, i < pad[0], pad[0] > 0), (c, columns, j < pad[1], pad[1] > 0)])
-                value = _read(held, inside, point, (*lead, r, c), wide)
-                total = value if total is None else total + value
-        if total is None:
-            raise NotLowered("an empty window")
+
+        def element(i: int, j: int) -> Value:
+            r, c = row * step[0] + (i - pad[0]), column * step[1] + (j - pad[1])
+            inside = _inside([(r, rows, i < pad[0], pad[0] > 0), (c, columns, j < pad[1], pad[1] > 0)])
+            return masked(inside, lambda p: cast(held.value(p.at((*lead, r, c))), wide), point, number(0, wide))
+
+        total = _summed(element(i, j) for i in range(size[0]) for j in range(size[1]))
         return total / _averaged_over(
             point.index, x.sizes, size, step, pad, count_include_pad, divisor_override, total.dtype
         )
@@ -155,9 +144,8 @@ def _avg_pool2d(
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)
 
 
-def _read(x: Lowered, inside: Value, point: Point, index: Index, dtype: torch.dtype) -> Value:
-    """The element in the dtype of the sum, or 0 where the index lies outside."""
-    return masked(inside, lambda p: cast(x.value(p.at(index)), dtype), point, number(0, dtype))
+def _summed(values: Iterable[Value]) -> Value:
+    return functools.reduce(operator.add, values)
 
 
 # ---------------------------------------------------------------------- gradients
@@ -211,22 +199,21 @@ def _max_pool2d_backward(
 
     def formula(point: Point) -> Value:
         *lead, row, column = point.index
-        total: Value | None = None
-        for r, c, inside in _windows_of(point.index, grad.sizes, size, step, pad):
+
+        def of_window(r: Expr, c: Expr, inside: Value) -> Value:
             if indices.dtype == torch.int8:
                 here = index_value((row + pad[0] - r * step[0]) * size[1] + (column + pad[1] - c * step[1]))
             else:
                 here = index_value(row * x.sizes[-1] + column)
 
-            def share(p: Point, index: Index = (*lead, r, c), here: Value = here) -> Value:
-                hit = apply("eq", cast(indices.value(p.at(index)), torch.int64), here)
-                return where(hit, cast(held.value(p.at(index)), wide), number(0, wide))
+            def share(p: Point) -> Value:
+                at = p.at((*lead, r, c))
+                hit = apply("eq", cast(indices.value(at), torch.int64), here)
+                return where(hit, cast(held.value(at), wide), number(0, wide))
 
-            value = masked(inside, share, point, number(0, wide))
-            total = value if total is None else total + value
-        if total is None:
-            raise NotLowered("an empty window")
-        return total
+            return masked(inside, share, point, number(0, wide))
+
+        return _summed(of_window(*each) for each in _windows_of(point.index, grad.sizes, size, step, pad))
 
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)
 
@@ -241,19 +228,12 @@ def _avg_pool2d_backward(
     held = b.materialize(grad) if _windows_per_element(size, step) != (1, 1) else grad
 
     def formula(point: Point) -> Value:
-        lead = point.index[:-2]
-        total: Value | None = None
-        for r, c, inside in _windows_of(point.index, grad.sizes, size, step, pad):
+        def of_window(r: Expr, c: Expr, inside: Value) -> Value:
             by = _averaged_over((r, c), x.sizes, size, step, pad, count_include_pad, divisor_override, wide)
+            index = (*point.index[:-2], r, c)
+            # Under the mask: a window that does not exist may have no elements to divide by.
+            return masked(inside, lambda p: cast(held.value(p.at(index)), wide) / by, point, number(0, wide))
 
-            def share(p: Point, index: Index = (*lead, r, c), by: Value = by) -> Value:
-                # Under the mask: a window that does not exist may have no elements to divide by.
-                return cast(held.value(p.at(index)), wide) / by
-
-            value = masked(inside, share, point, number(0, wide))
-            total = value if total is None else total + value
-        if total is None:
-            raise NotLowered("an empty window")
-        return total
+        return _summed(of_window(*each) for each in _windows_of(point.index, grad.sizes, size, step, pad))
 
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)

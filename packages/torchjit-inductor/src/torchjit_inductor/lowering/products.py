@@ -17,6 +17,7 @@ from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, cast, reduce
 from torchjit_inductor.lowering.builder import Builder, Output
 from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Metas, Point, Read, Strided, TensorMeta
+from torchjit_inductor.lowering.views import broadcast_index
 
 __all__ = ["small_product", "vector_product"]
 
@@ -75,9 +76,7 @@ def small_product(b: Builder, op: object, args: tuple[Any, ...], meta: Metas) ->
             total = product if total is None else total + product
         assert total is not None
         if bias is not None:
-            last = point.index[len(point.index) - len(bias.sizes) :]
-            index = tuple(constant(0) if n.value == 1 else i for i, n in zip(last, bias.sizes, strict=True))
-            total = total + bias.value(point.at(index))
+            total = total + bias.value(point.at(broadcast_index(point.index, bias.sizes)))
         return total
 
     made = Lazy(meta.sizes, meta.dtype, meta.device, formula)
@@ -100,34 +99,28 @@ def vector_product(b: Builder, op: object, args: tuple[Any, ...], meta: Metas) -
     depth, columns = right.sizes
     if depth.value is None or depth.value < _LEAST or any(n.value is None for n in meta.sizes):
         return None
-    if meta.sizes[0].value != 1:
-        return _column(b, bias, left, right, meta) if meta.sizes[1].value == 1 else None
-    if not isinstance(right, Strided) or right.strides[0].value != 1:
+    one_row, one_column = (n.value == 1 for n in meta.sizes)
+    if not _walks(right, 0) if one_row else not one_column:
         return None
-    row = b.materialize(left)  # its formula would be computed again for every column
-
-    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
-        total = reduce("sum", read(row, (constant(0), *inner)) * read(right, (*inner, *outer)))
-        if bias is not None:
-            at = (*outer,) if len(bias.sizes) == 1 else (constant(0), *outer)
-            total = total + read(bias, at)
-        return [cast(total, compute_dtype(meta.dtype))]
-
-    output = Output(meta, True, lambda outer, inner: (constant(0), *outer))
-    return b.reduction((columns,), (depth,), [output], body, outer_strides=right.strides[1:])[0]
-
-
-def _column(b: Builder, bias: Lowered | None, left: Lowered, right: Lowered, meta: TensorMeta) -> Lowered | None:
-    matrix, column = b.materialize(left), b.materialize(right)
-    if matrix.strides[1].value != 1:
+    # The formula of the row would be computed again for every column.
+    first, second = b.materialize(left), b.materialize(right)
+    if not one_row and not _walks(first, 1):
         return None
 
+    def place(outer: Index, _: Index = ()) -> Index:
+        return (constant(0), *outer) if one_row else (*outer, constant(0))
+
     def body(read: Read, outer: Index, inner: Index) -> list[Value]:
-        total = reduce("sum", read(matrix, (*outer, *inner)) * read(column, (*inner, constant(0))))
+        row, column = place(outer)
+        total = reduce("sum", read(first, (row, *inner)) * read(second, (*inner, column)))
         if bias is not None:
-            at = (constant(0),) if len(bias.sizes) == 1 else (*outer, constant(0))
-            total = total + read(bias, at)
+            total = total + read(bias, broadcast_index((row, column), bias.sizes))
         return [cast(total, compute_dtype(meta.dtype))]
 
-    output = Output(meta, True, lambda outer, inner: (*outer, constant(0)))
-    return b.reduction(meta.sizes[:1], left.sizes[1:], [output], body, outer_strides=matrix.strides[:1])[0]
+    along, strides = (columns, second.strides[1:]) if one_row else (meta.sizes[0], first.strides[:1])
+    return b.reduction((along,), (depth,), [Output(meta, True, place)], body, outer_strides=strides)[0]
+
+
+def _walks(matrix: Lowered, dim: int) -> bool:
+    """Is it in memory, which runs along a dimension?"""
+    return isinstance(matrix, Strided) and matrix.strides[dim].value == 1

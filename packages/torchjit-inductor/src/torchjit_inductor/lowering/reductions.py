@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import final
+from functools import partial
+from typing import Any, final
 
 import attrs
 import torch
@@ -31,7 +32,7 @@ from torchjit_inductor.lowering.tensors import (
     TensorMeta,
     contiguous_strides,
 )
-from torchjit_inductor.lowering.views import dim_of
+from torchjit_inductor.lowering.views import dims_of
 
 __all__ = ["Split", "over"]
 
@@ -51,9 +52,9 @@ class Split:
         """Split by the `dim` argument of a reduction: an int, a list, None or [] for all."""
         rank = len(x.sizes)
         if dims is None or (isinstance(dims, (list, tuple)) and not dims):
-            asked = tuple(range(rank))
+            asked = list(range(rank))
         else:
-            asked = tuple(dim_of(d, rank) for d in (dims if isinstance(dims, (list, tuple)) else (dims,)))
+            asked = dims_of(dims, rank)
         reduced = tuple(k for k in range(rank) if k in asked)
         strides = x.strides if isinstance(x, Strided) else x.layout if isinstance(x, Lazy) else None
         return Split(x.sizes, tuple(k for k in range(rank) if k not in reduced), reduced, strides)
@@ -94,9 +95,11 @@ def over(b: Builder, split: Split, outputs: Sequence[Output], body: ReductionBod
     )  # fmt: skip
 
 
-def one(b: Builder, x: Lowered, dims: Dims, meta: TensorMeta, formula: Callable[[Value], Value]) -> Strided:
+def one(
+    b: Builder, x: Lowered, dims: Dims, meta: TensorMeta, formula: Callable[[Value], Value], split: Split | None = None
+) -> Strided:
     """One reduction of one operand; `formula` gives the result from the element and holds the `reduce`."""
-    split = Split.of(x, dims)
+    split = split or Split.of(x, dims)
 
     def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         return [formula(read(x, split.index(outer, inner)))]
@@ -110,18 +113,16 @@ def count_value(count: Expr, dtype: torch.dtype) -> Value:
 
 
 # ---------------------------------------------------------------------- sums and means
-@lowering("sum", "sum.dim_IntList")
-def _sum(
-    b: Builder,
-    meta: TensorMeta,
-    x: Lowered,
-    dims: Dims = None,
-    keepdim: bool = False,
-    *,
+def _total(
+    kind: str, b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False, *,
     dtype: torch.dtype | None = None,
-) -> Lowered:
-    wide = accumulate_dtype(meta.dtype) if is_float(meta.dtype) else torch.int64
-    return one(b, x, dims, meta, lambda v: cast(reduce("sum", cast(v, wide)), compute_dtype(meta.dtype)))
+) -> Lowered:  # fmt: skip
+    wide = accumulate_dtype(meta.dtype)
+    return one(b, x, dims, meta, lambda v: cast(reduce(kind, cast(v, wide)), compute_dtype(meta.dtype)))
+
+
+lowering("sum", "sum.dim_IntList")(partial(_total, "sum"))
+lowering("prod", "prod.dim_int")(partial(_total, "prod"))
 
 
 @lowering("mean", "mean.dim")
@@ -139,32 +140,14 @@ def _mean(
     return one(b, x, dims, meta, lambda v: reduce("sum", cast(v, wide)) / count_value(count, wide))
 
 
-@lowering("prod", "prod.dim_int")
-def _prod(
-    b: Builder,
-    meta: TensorMeta,
-    x: Lowered,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Lowered:
-    wide = accumulate_dtype(meta.dtype)
-    return one(b, x, dim, meta, lambda v: cast(reduce("prod", cast(v, wide)), compute_dtype(meta.dtype)))
-
-
-@lowering("any", "any.dim", "any.dims")
-def _any(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
+def _test(kind: str, b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
     if meta.dtype != torch.bool:
-        raise NotLowered("any of uint8")
-    return one(b, x, dims, meta, lambda v: reduce("any", cast(v, torch.bool)))
+        raise NotLowered(f"{kind} of uint8")
+    return one(b, x, dims, meta, lambda v: reduce(kind, cast(v, torch.bool)))
 
 
-@lowering("all", "all.dim", "all.dims")
-def _all(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
-    if meta.dtype != torch.bool:
-        raise NotLowered("all of uint8")
-    return one(b, x, dims, meta, lambda v: reduce("all", cast(v, torch.bool)))
+for _kind in ("any", "all"):
+    lowering(_kind, f"{_kind}.dim", f"{_kind}.dims")(partial(_test, _kind))
 
 
 # ---------------------------------------------------------------------- a loss that checks its operands
@@ -197,7 +180,7 @@ def _binary_cross_entropy(
     loss = pointwise(each, formula, *operands)
     if reduction == 0:
         return loss
-    return _mean(b, meta, loss) if reduction == 1 else _sum(b, meta, loss)
+    return _mean(b, meta, loss) if reduction == 1 else _total("sum", b, meta, loss)
 
 
 # ---------------------------------------------------------------------- extremes
@@ -206,40 +189,14 @@ def _nonempty(x: Lowered, dims: Dims) -> None:
         raise NotLowered("an extreme of nothing raises")
 
 
-@lowering("amax", "max")
-def _amax(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
+def _extreme(kind: str, b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
     _nonempty(x, dims)
-    return _extreme(b, meta, x, dims, "max")
-
-
-@lowering("amin", "min")
-def _amin(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
-    _nonempty(x, dims)
-    return _extreme(b, meta, x, dims, "min")
-
-
-def _extreme(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims, kind: str) -> Lowered:
-    if x.dtype == torch.bool:
-        kind = "any" if kind == "max" else "all"
-    return one(b, x, dims, meta, lambda v: reduce(kind, v))
-
-
-@lowering("max.dim")
-def _max_dim(
-    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False
-) -> tuple[Lowered, ...]:
-    return _extreme_with_index(b, metas, x, dim, "max")
-
-
-@lowering("min.dim")
-def _min_dim(
-    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False
-) -> tuple[Lowered, ...]:
-    return _extreme_with_index(b, metas, x, dim, "min")
+    reduction = {"max": "any", "min": "all"}[kind] if x.dtype == torch.bool else kind
+    return one(b, x, dims, meta, lambda v: reduce(reduction, v))
 
 
 def _extreme_with_index(
-    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, kind: str
+    kind: str, b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False
 ) -> tuple[Lowered, ...]:
     _nonempty(x, dim)
     if x.dtype == torch.bool:
@@ -253,26 +210,18 @@ def _extreme_with_index(
     return over(b, split, [split.outer_output(m) for m in metas], body)
 
 
-@lowering("argmax")
-def _argmax(b: Builder, meta: TensorMeta, x: Lowered, dim: Dims = None, keepdim: bool = False) -> Lowered:
-    return _arg(b, meta, x, dim, "argmax")
-
-
-@lowering("argmin")
-def _argmin(b: Builder, meta: TensorMeta, x: Lowered, dim: Dims = None, keepdim: bool = False) -> Lowered:
-    return _arg(b, meta, x, dim, "argmin")
-
-
-def _arg(b: Builder, meta: TensorMeta, x: Lowered, dim: Dims, kind: str) -> Lowered:
+def _position(kind: str, b: Builder, meta: TensorMeta, x: Lowered, dim: Dims = None, keepdim: bool = False) -> Lowered:
     _nonempty(x, dim)
     if x.dtype == torch.bool:
         raise NotLowered("argmax of bool")
-    split = attrs.evolve(Split.of(x, dim), strides=None)  # positions count in row-major order
+    # Positions count in row-major order.
+    return one(b, x, dim, meta, lambda v: reduce(f"arg{kind}", v), attrs.evolve(Split.of(x, dim), strides=None))
 
-    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
-        return [reduce(kind, read(x, split.index(outer, inner)))]
 
-    return over(b, split, [split.outer_output(meta)], body)[0]
+for _kind in ("max", "min"):
+    lowering(f"a{_kind}", _kind)(partial(_extreme, _kind))
+    lowering(f"{_kind}.dim")(partial(_extreme_with_index, _kind))
+    lowering(f"arg{_kind}")(partial(_position, _kind))
 
 
 # ---------------------------------------------------------------------- variance
@@ -289,26 +238,23 @@ def _correction(unbiased: bool | None, correction: float | None) -> float:
     return 1 if correction is None else correction
 
 
-@lowering("var.correction", "var.dim", "var")
-def _var(
-    b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, unbiased: bool | None = None, *_: object, correction: float | None = None,
-    **__: object,
+def _deviation(
+    root: bool, b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, unbiased: bool | None = None, *_: object,
+    correction: float | None = None, **__: object,
 ) -> Lowered:  # fmt: skip
     if isinstance(dims, bool):
         dims, unbiased = None, dims
     count = Split.of(x, dims).count
-    return one(b, x, dims, meta, lambda v: _variance(v, count, _correction(unbiased, correction)))
+
+    def formula(v: Value) -> Value:
+        variance = _variance(v, count, _correction(unbiased, correction))
+        return apply("sqrt", variance) if root else variance
+
+    return one(b, x, dims, meta, formula)
 
 
-@lowering("std.correction", "std.dim", "std")
-def _std(
-    b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, unbiased: bool | None = None, *_: object, correction: float | None = None,
-    **__: object,
-) -> Lowered:  # fmt: skip
-    if isinstance(dims, bool):
-        dims, unbiased = None, dims
-    count = Split.of(x, dims).count
-    return one(b, x, dims, meta, lambda v: apply("sqrt", _variance(v, count, _correction(unbiased, correction))))
+lowering("var.correction", "var.dim", "var")(partial(_deviation, False))
+lowering("std.correction", "std.dim", "std")(partial(_deviation, True))
 
 
 @lowering("var_mean.correction")
@@ -326,13 +272,39 @@ def _var_mean(
 
 
 # ---------------------------------------------------------------------- softmax
-@lowering("_softmax")
-def _softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, half_to_float: bool = False) -> Lowered:
-    def formula(v: Value) -> Value:
-        e = apply("exp", v - reduce("max", v))
-        return e / reduce("sum", e)
+def _along(count: int, formula: Callable[..., Value], b: Builder, meta: TensorMeta, *given: Any) -> Lowered:
+    """A formula with reductions along one dimension and a result of the operands' sizes.
 
-    return _along(b, meta, (x,), dim, formula)
+    Args:
+        count: of operands, behind which the dimension comes.
+    """
+    operands, dim = given[:count], given[count]
+    split = Split.of(operands[0], dim if operands[0].sizes else None)
+
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
+        index = split.index(outer, inner)
+        made = formula(*(read(x, index) for x in operands))
+        return [cast(made, compute_dtype(meta.dtype))]
+
+    return over(b, split, [split.full_output(meta)], body)[0]
+
+
+def _softmax(v: Value) -> Value:
+    e = apply("exp", v - reduce("max", v))
+    return e / reduce("sum", e)
+
+
+def _safe_softmax(v: Value) -> Value:
+    largest = reduce("max", v)
+    e = apply("exp", v - largest)
+    nothing = apply("eq", largest, number(float("-inf"), v.dtype))  # a row where all is masked gives zeros
+    return where(nothing, number(0.0, v.dtype), e / reduce("sum", e))
+
+
+lowering("_softmax")(partial(_along, 1, _softmax))
+lowering("_safe_softmax")(partial(_along, 1, _safe_softmax))
+lowering("_softmax_backward_data")(partial(_along, 2, lambda g, y: (g - reduce("sum", g * y)) * y))
+lowering("_log_softmax_backward_data")(partial(_along, 2, lambda g, y: g - apply("exp", y) * reduce("sum", g)))
 
 
 @lowering("_log_softmax")
@@ -341,9 +313,7 @@ def _log_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, half_to_flo
         shifted = v - reduce("max", v)
         return shifted - apply("log", reduce("sum", apply("exp", shifted)))
 
-    if meta.sizes:
-        return _log_softmax_in_parts(b, meta, x, dim)
-    return _along(b, meta, (x,), dim, formula)
+    return _log_softmax_in_parts(b, meta, x, dim) if meta.sizes else _along(1, formula, b, meta, x, dim)
 
 
 def _log_softmax_in_parts(b: Builder, meta: TensorMeta, x: Lowered, dim: int) -> Lowered:
@@ -365,48 +335,3 @@ def _log_softmax_in_parts(b: Builder, meta: TensorMeta, x: Lowered, dim: int) ->
         return (cast(x.value(point), dtype) - largest.value(row)) - total.value(row)
 
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)
-
-
-@lowering("_safe_softmax")
-def _safe_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, dtype: torch.dtype | None = None) -> Lowered:
-    def formula(v: Value) -> Value:
-        largest = reduce("max", v)
-        e = apply("exp", v - largest)
-        nothing = apply("eq", largest, number(float("-inf"), v.dtype))  # a row where all is masked gives zeros
-        return where(nothing, number(0.0, v.dtype), e / reduce("sum", e))
-
-    return _along(b, meta, (x,), dim, formula)
-
-
-@lowering("_softmax_backward_data")
-def _softmax_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered, dim: int, dtype: torch.dtype
-) -> Lowered:
-    def formula(g: Value, y: Value) -> Value:
-        return (g - reduce("sum", g * y)) * y
-
-    return _along(b, meta, (grad, out), dim, formula)
-
-
-@lowering("_log_softmax_backward_data")
-def _log_softmax_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered, dim: int, dtype: torch.dtype
-) -> Lowered:
-    def formula(g: Value, y: Value) -> Value:
-        return g - apply("exp", y) * reduce("sum", g)
-
-    return _along(b, meta, (grad, out), dim, formula)
-
-
-def _along(
-    b: Builder, meta: TensorMeta, operands: tuple[Lowered, ...], dim: int, formula: Callable[..., Value]
-) -> Lowered:
-    """A formula with reductions along one dimension and a result of the operands' sizes."""
-    split = Split.of(operands[0], dim if operands[0].sizes else None)
-
-    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
-        index = split.index(outer, inner)
-        made = formula(*(read(x, index) for x in operands))
-        return [cast(made, compute_dtype(meta.dtype))]
-
-    return over(b, split, [split.full_output(meta)], body)[0]

@@ -8,22 +8,25 @@ A scatter that writes at most one element per row is a formula instead: it compa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import attrs
 import torch
 
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.ir.dtypes import HALF, accumulate_dtype, compute_dtype, is_float
+from torchjit_core.expr import Expr, Symbol, constant
+from torchjit_inductor.ir.dtypes import HALF, accumulate_dtype, compute_dtype
 from torchjit_inductor.ir.values import Number, Scalar, Value, apply, cast, index_value, scan, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.gather import (
+    Places,
     broadcast_rank,
+    check_positions,
     checked_position,
     computed_index,
     index_places,
-    position_symbol,
+    moved_to,
 )
 from torchjit_inductor.lowering.reductions import Split, over
 from torchjit_inductor.lowering.registry import lowering
@@ -35,7 +38,7 @@ __all__: list[str] = []
 
 _ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64, *HALF)
 """Types whose elements are added atomically on GPUs; those of 16 bits as float32."""
-Where: TypeAlias = Callable[[Point], tuple[list[Expr], dict[Symbol, Value]]]
+Where: TypeAlias = Callable[[Point], Places]
 
 
 def _check_addition(meta: TensorMeta) -> None:
@@ -97,13 +100,9 @@ def _scatter(
         raise NotLowered("scatter into a number")
     if isinstance(source, Lowered) and (source.dtype != x.dtype or len(source.sizes) != len(x.sizes)):
         raise NotLowered("scatter that converts")
-    if index.dtype not in (torch.int64, torch.int32):
-        raise NotLowered(f"an index of {index.dtype}")
     dim = dim_of(dim, len(x.sizes))
     size = x.sizes[dim]
-    low = size.bounds().lower
-    if low is None or low < 1:
-        raise NotLowered("a position in an empty dimension")
+    check_positions(index, size)
     given = source if isinstance(source, Lowered) else full(source, meta)
 
     def position(point: Point) -> Value:
@@ -114,11 +113,7 @@ def _scatter(
         b.require("bounded", meta.device)
         return _one_per_row(meta, x, dim, position, given, mode)
 
-    def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
-        symbol = position_symbol(dim, size)
-        return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: position(point)}
-
-    return _scattered(b, meta, x, index.sizes, where_to, given.value, mode)
+    return _scattered(b, meta, x, index.sizes, lambda p: moved_to(p, dim, size, position(p)), given.value, mode)
 
 
 def _one_per_row(
@@ -135,9 +130,8 @@ def _one_per_row(
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)
 
 
-@lowering("scatter.src")
-def _scatter_src(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, src: Lowered) -> Lowered:
-    return _scatter(b, meta, x, dim, index, src, "set")
+lowering("scatter.src")(partial(_scatter, mode="set"))
+lowering("scatter_add")(partial(_scatter, mode="add"))
 
 
 @lowering("scatter.value")
@@ -145,11 +139,6 @@ def _scatter_value(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lo
     if not isinstance(value, (bool, int, float)):
         raise NotLowered(f"scatter of {value!r}")
     return _scatter(b, meta, x, dim, index, value, "set")
-
-
-@lowering("scatter_add")
-def _scatter_add(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, src: Lowered) -> Lowered:
-    return _scatter(b, meta, x, dim, index, src, "add")
 
 
 @lowering("scatter_reduce.two")
@@ -179,10 +168,8 @@ def _index_put(
     def what(point: Point) -> Value:
         return values.value(point.at(broadcast_index(point.index, values.sizes)))
 
-    def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
-        return computed_index(x.sizes, indices, rank, point)
-
-    return _scattered(b, meta, x, sizes, where_to, what, "add" if accumulate else "set")
+    mode = "add" if accumulate else "set"
+    return _scattered(b, meta, x, sizes, lambda p: computed_index(x.sizes, indices, rank, p), what, mode)
 
 
 def _indexed_sizes(sizes: Index, indices: Sequence[Lowered | None], rank: int) -> Index:
@@ -223,21 +210,17 @@ def _rows(
     what: Callable[[Point], Value], mode: str, error: str,
 ) -> Lowered:  # fmt: skip
     """`what` written (or added) at the positions that an index of one dimension holds, none of them negative."""
-    if not x.sizes or len(source.sizes) != len(x.sizes) or index.dtype not in (torch.int64, torch.int32):
+    if not x.sizes or len(source.sizes) != len(x.sizes):
         raise NotLowered("rows of a number")
     if source.dtype != x.dtype:
         raise NotLowered("rows that are converted")
     dim = dim_of(dim, len(x.sizes))
     size = x.sizes[dim]
-    low = size.bounds().lower
-    if low is None or low < 1:
-        raise NotLowered("a position in an empty dimension")
+    check_positions(index, size)
 
-    def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
-        symbol = position_symbol(dim, size)
+    def where_to(point: Point) -> Places:
         at_index = point.at((point.index[dim],)) if index.sizes else point.at(())
-        at = checked_position(index, at_index, size, wrap=False, dim=dim, error=error)
-        return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: at}
+        return moved_to(point, dim, size, checked_position(index, at_index, size, wrap=False, dim=dim, error=error))
 
     return _scattered(b, meta, x, source.sizes, where_to, what, mode)
 
@@ -248,20 +231,15 @@ def _embedding_backward(
 ) -> Lowered:
     if scale_by_freq:
         raise NotLowered("embedding gradient scaled by frequency")
-    if index.dtype not in (torch.int64, torch.int32):
-        raise NotLowered(f"an index of {index.dtype}")
     size = meta.sizes[0]
-    low = size.bounds().lower
-    if low is None or low < 1:
-        raise NotLowered("a position in an empty dimension")
+    check_positions(index, size)
 
     def position(point: Point) -> Value:
         at = point.at(point.index[:-1])
         return checked_position(index, at, size, wrap=False, dim=0, error="embedding")
 
-    def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
-        symbol = position_symbol(0, size)
-        return [as_expr(symbol), point.index[-1]], {symbol: position(point)}
+    def where_to(point: Point) -> Places:
+        return moved_to(point.at((constant(0), point.index[-1])), 0, size, position(point))
 
     def what(point: Point) -> Value:
         value = grad.value(point)
@@ -273,9 +251,11 @@ def _embedding_backward(
 
 
 # ---------------------------------------------------------------------- running sums and products
-def _running(b: Builder, meta: TensorMeta, x: Lowered, dim: int, kind: str) -> Lowered:
+def _running(
+    kind: str, b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: torch.dtype | None = None
+) -> Lowered:
     b.require("scan", meta.device)
-    wide = accumulate_dtype(meta.dtype) if is_float(meta.dtype) else torch.int64
+    wide = accumulate_dtype(meta.dtype)
     if wide == torch.float32 and meta.dtype == torch.float32 and meta.device.type == "cpu":
         wide = torch.float64  # as eager does
     split = Split.of(x, dim)
@@ -287,11 +267,5 @@ def _running(b: Builder, meta: TensorMeta, x: Lowered, dim: int, kind: str) -> L
     return over(b, split, [split.full_output(meta)], body)[0]
 
 
-@lowering("cumsum")
-def _cumsum(b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: torch.dtype | None = None) -> Lowered:
-    return _running(b, meta, x, dim, "sum")
-
-
-@lowering("cumprod")
-def _cumprod(b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: torch.dtype | None = None) -> Lowered:
-    return _running(b, meta, x, dim, "prod")
+lowering("cumsum")(partial(_running, "sum"))
+lowering("cumprod")(partial(_running, "prod"))

@@ -21,21 +21,10 @@ MOST_ON_GPUS = 512
 Positions have 15 bits (`triton/sorts.py`)."""
 
 
-@lowering("sort")
-def _sort(
-    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int = -1, descending: bool = False
-) -> tuple[Lowered, ...]:
-    return _sorted(b, metas, x, dim, descending)
-
-
-@lowering("sort.stable")
-def _sort_stable(
-    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+@lowering("sort", "sort.stable")
+def _sorted(
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> tuple[Lowered, ...]:  # fmt: skip
-    return _sorted(b, metas, x, dim, descending)
-
-
-def _sorted(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, descending: bool) -> tuple[Lowered, ...]:
     """Elements and positions; also where eager need not be stable, as it is on CPUs."""
     if x.dtype not in KERNEL_DTYPES:
         raise NotLowered(f"sort of {x.dtype}")

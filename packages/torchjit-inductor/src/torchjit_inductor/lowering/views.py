@@ -10,7 +10,7 @@ import torch
 
 from torchjit_core.expr import Expr, as_expr, constant
 from torchjit_inductor.estimates import estimate
-from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
+from torchjit_inductor.ir.dtypes import KERNEL_DTYPES, compute_dtype
 from torchjit_inductor.ir.values import Value, apply, cast, index_value
 from torchjit_inductor.lowering.builder import Builder, Cost
 from torchjit_inductor.lowering.places import Place, place_of
@@ -19,7 +19,17 @@ from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Dims, Index, Lazy, Lowered, Point, Size, Strided, TensorMeta, masked
 from torchjit_inductor.lowering.tensors import full as constant_tensor
 
-__all__ = ["broadcast_index", "check_broadcast", "dim_of", "reshape_index", "view"]
+__all__ = [
+    "broadcast_index",
+    "check_broadcast",
+    "chosen",
+    "dim_of",
+    "dims_of",
+    "inserted",
+    "narrowed",
+    "reshape_index",
+    "view",
+]
 
 
 # ---------------------------------------------------------------------- index arithmetic
@@ -105,6 +115,11 @@ def _unravel(flat: Expr, sizes: Index) -> list[Expr]:
 def dim_of(dim: int, rank: int) -> int:
     """A dimension counted from the front."""
     return dim + max(rank, 1) if dim < 0 else dim
+
+
+def dims_of(dims: int | Sequence[int], rank: int) -> list[int]:
+    """Dimensions counted from the front."""
+    return [dim_of(d, rank) for d in ((dims,) if isinstance(dims, int) else dims)]
 
 
 def view(tensor: Lowered, meta: TensorMeta, back: Callable[[Index], Index]) -> Lowered:
@@ -228,10 +243,7 @@ def _unsqueeze(b: Builder, meta: TensorMeta, x: Lowered, dim: int) -> Lowered:
 @lowering("squeeze", "squeeze.dim", "squeeze.dims")
 def _squeeze(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None) -> Lowered:
     rank = len(x.sizes)
-    if dims is None:
-        asked = set(range(rank))
-    else:
-        asked = {dim_of(d, rank) for d in (dims if isinstance(dims, (list, tuple)) else (dims,))}
+    asked = range(rank) if dims is None else dims_of(dims, rank)
     kept = [k for k in range(rank) if not (k in asked and x.sizes[k].value == 1)]
     if len(kept) != len(meta.sizes):
         raise NotLowered("squeeze of a symbolic size")
@@ -246,10 +258,21 @@ def _squeeze(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None) -> Low
 
 
 # ---------------------------------------------------------------------- pieces
+def narrowed(x: Strided, sizes: Index, dim: int, start: Expr, step: int = 1) -> Strided:
+    """The part of a tensor in memory from `start` on."""
+    strides = tuple(s * step if k == dim else s for k, s in enumerate(x.strides))
+    return _restrided(x, sizes, strides, x.offset + start * x.strides[dim])
+
+
+def chosen(x: Strided, dim: int, at: Expr) -> Strided:
+    """One place in a dimension of a tensor in memory, which goes away."""
+    sizes, strides = (tuple(n for k, n in enumerate(of) if k != dim) for of in (x.sizes, x.strides))
+    return _restrided(x, sizes, strides, x.offset + at * x.strides[dim])
+
+
 def _narrow(meta: TensorMeta, x: Lowered, dim: int, start: Expr, step: int = 1) -> Lowered:
     if isinstance(x, Strided):
-        strides = tuple(s * step if k == dim else s for k, s in enumerate(x.strides))
-        return _restrided(x, meta.sizes, strides, x.offset + start * x.strides[dim])
+        return narrowed(x, meta.sizes, dim, start, step)
     return view(x, meta, lambda i: tuple(start + e * step if k == dim else e for k, e in enumerate(i)))
 
 
@@ -291,8 +314,7 @@ def _select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Any) -> L
     dim = dim_of(dim, len(x.sizes))
     at = place_of(index, x.sizes[dim])
     if isinstance(x, Strided):
-        rest = tuple(s for k, s in enumerate(x.strides) if k != dim)
-        return _restrided(x, meta.sizes, rest, x.offset + at * x.strides[dim])
+        return chosen(x, dim, at)
     return view(x, meta, lambda i: (*i[:dim], at, *i[dim:]))
 
 
@@ -476,6 +498,23 @@ def _in_range(at: Value, start: Expr, end: Expr) -> Value:
     return apply("and", apply("ge", at, index_value(start)), apply("lt", at, index_value(end)))
 
 
+def inserted(meta: TensorMeta, dim: int, at: Expr, length: Expr | None, part: Lowered, rest: Lowered) -> Lazy:
+    """`rest` with `part` in the place of a slice along a dimension; without a length, of the one place there."""
+    dtype = compute_dtype(meta.dtype)
+
+    def formula(point: Point) -> Value:
+        here = index_value(point.index[dim])
+        if length is None:
+            inside = apply("eq", here, index_value(at))
+            moved = tuple(i for k, i in enumerate(point.index) if k != dim)
+        else:
+            inside = _in_range(here, at, at + length)
+            moved = tuple(i - at if k == dim else i for k, i in enumerate(point.index))
+        return masked(inside, lambda p: cast(part.value(p.at(moved)), dtype), point, rest.value(point))
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
 @lowering("slice_backward")
 def _slice_backward(
     b: Builder, meta: TensorMeta, grad: Lowered, sizes: Sequence[Size], dim: int, start: Any, end: Any, step: int
@@ -484,14 +523,7 @@ def _slice_backward(
         raise NotLowered("slice_backward with a step")
     dim = dim_of(dim, len(meta.sizes))
     begin = _clamped_start(start, meta.sizes[dim])
-
-    def formula(point: Point) -> Value:
-        inside = _in_range(index_value(point.index[dim]), begin, begin + grad.sizes[dim])
-        moved = tuple(i - begin if k == dim else i for k, i in enumerate(point.index))
-        zero = constant_tensor(0, meta).value(point)
-        return masked(inside, lambda p: grad.value(p.at(moved)), point, zero)
-
-    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+    return inserted(meta, dim, begin, grad.sizes[dim], grad, constant_tensor(0, meta))
 
 
 @lowering("select_backward")
@@ -499,15 +531,7 @@ def _select_backward(
     b: Builder, meta: TensorMeta, grad: Lowered, sizes: Sequence[Size], dim: int, index: Any
 ) -> Lowered:
     dim = dim_of(dim, len(meta.sizes))
-    at = place_of(index, meta.sizes[dim])
-
-    def formula(point: Point) -> Value:
-        inside = apply("eq", index_value(point.index[dim]), index_value(at))
-        moved = tuple(i for k, i in enumerate(point.index) if k != dim)
-        zero = constant_tensor(0, meta).value(point)
-        return masked(inside, lambda p: grad.value(p.at(moved)), point, zero)
-
-    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+    return inserted(meta, dim, place_of(index, meta.sizes[dim]), None, grad, constant_tensor(0, meta))
 
 
 @lowering("repeat")
