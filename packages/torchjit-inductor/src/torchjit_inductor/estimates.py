@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 
 from torchjit_core.expr import Expr, Symbol
+from torchjit_inductor.ir.kernel import Buffer, LoopVar
 
-__all__ = ["TYPICAL", "estimate"]
+__all__ = ["TYPICAL", "bytes_of", "estimate", "points"]
 
 TYPICAL = 64
 """A size of which nothing is known."""
@@ -27,3 +29,13 @@ def estimate(size: Expr, values: Mapping[Symbol, int], otherwise: int = TYPICAL)
         except ZeroDivisionError:
             made = {s: max(n, 1) * TYPICAL for s, n in made.items()}
     return otherwise
+
+
+def points(loops: Iterable[LoopVar], values: Mapping[Symbol, int], otherwise: int = TYPICAL) -> int:
+    """`estimate` of how many points loops have together."""
+    return math.prod(estimate(var.size, values, otherwise) for var in loops)
+
+
+def bytes_of(buffer: Buffer, values: Mapping[Symbol, int]) -> int:
+    """`estimate` of a buffer's elements, in bytes."""
+    return math.prod(estimate(size, values) for size in buffer.sizes) * buffer.dtype.itemsize

@@ -18,7 +18,7 @@ from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopVar, Store, roots
 from torchjit_inductor.ir.values import PASSES, Value
 
-__all__ = ["Emitter", "combine_text", "identity_text", "needed", "vector_loop"]
+__all__ = ["Emitter", "combine_text", "needed", "vector_loop"]
 
 FAULTS = {"index": 1, "gather": 2, "embedding": 3, "probability": 5}
 """Numbers of the errors of `BoundData`, as the prelude knows them."""
@@ -412,16 +412,3 @@ def combine_text(kind: str, a: str, b: str) -> str:
     if kind in ("any", "all"):
         return f"{a} {'|' if kind == 'any' else '&'} {b}"
     return f"op_{'maximum' if kind == 'max' else 'minimum'}({a}, {b})"
-
-
-def identity_text(kind: str, dtype: torch.dtype) -> str:
-    """What leaves every operand of a reduction or a scan as it is."""
-    if kind in ("sum", "prod"):
-        return c_constant(0 if kind == "sum" else 1, dtype)
-    if kind in ("any", "all"):
-        return "false" if kind == "any" else "true"
-    low = kind in ("max", "argmax")
-    if dtype.is_floating_point:
-        return c_constant(-float("inf") if low else float("inf"), dtype)
-    info = torch.iinfo(dtype)
-    return c_constant(info.min if low else info.max, dtype)

@@ -25,7 +25,7 @@ from torchjit_inductor.cpp.phases import Phases, with_phases
 from torchjit_inductor.cpp.pieces import Segment, change_of, sharing, within
 from torchjit_inductor.cpp.split_reduction import Split, split_of
 from torchjit_inductor.indexing import merge_loops, stride
-from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores, roots
+from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, flat_index, iterations, rewrite_stores, roots
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, PASSES, Value, cast, index_value, reduce, walk, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
@@ -68,9 +68,7 @@ def expand_welford(kernel: LoopKernel) -> LoopKernel:
     The mean of the first pass is rounded. Where elements are nearly equal, its error is as large as their distances, so the sum
     of these corrects both results. Elements that are all equal have exactly that mean and no variance: eager masks gradients by it.
     """
-    count = constant(1)
-    for var in kernel.inner:
-        count = count * var.size
+    count = iterations(kernel.inner)
 
     def replace(value: Value) -> Value | None:
         if value.op != "reduce" or not value.data.startswith("welford"):
@@ -187,11 +185,8 @@ class Plan:
         if self.phases is not None and self.phases.whole is not None:
             indices.append(as_expr(self.phases.symbol))  # whose last step is not whole: the loop ends there
         if self.positional:
-            position = constant(0)
-            for var in kernel.inner:
-                position = position * var.size + as_expr(var.symbol)
-            self.position = position
-            indices.append(position)
+            self.position = flat_index(kernel.inner)
+            indices.append(self.position)
         outer, outer_map = merge_loops(kernel.outer, indices)
         inner, inner_map = merge_loops(kernel.inner, indices)
         mapping = {**outer_map, **inner_map}
@@ -488,7 +483,7 @@ class Plan:
             total = constant(chunk) if chunk is not None else self.vector.size
         if self.block is not None:
             total = total * BLOCK
-        for var in self.kernel.inner:
-            if self.vector is None or var.symbol is not self.vector.symbol:
-                total = total * var.size
+        total = total * iterations(
+            v for v in self.kernel.inner if self.vector is None or v.symbol is not self.vector.symbol
+        )
         return total if self.split is None else total // self.split.parts

@@ -7,9 +7,10 @@ from typing import final
 import attrs
 import torch
 
-from torchjit_inductor.cpp.emit import Emitter, combine_text, identity_text
+from torchjit_inductor.cpp.emit import Emitter, combine_text
 from torchjit_inductor.cpp.plan import UNROLLED
-from torchjit_inductor.cpp.text import C_TYPES, c_index
+from torchjit_inductor.cpp.text import C_TYPES, c_constant, c_index
+from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import Value
 
 __all__ = ["Accumulators", "Shared"]
@@ -49,7 +50,7 @@ class Accumulators:
     # ------------------------------------------------------------------ declarations
     def _identity(self, value: Value) -> str:
         dtype = value.args[0].dtype
-        text, kind = identity_text(value.data, dtype), self.e.vector_type(dtype)
+        text, kind = c_constant(identity(value.data, dtype), dtype), self.e.vector_type(dtype)
         return f"splat_mask<{kind}>({text})" if dtype == torch.bool else f"splat<{kind}>({text})"
 
     def declare_tile(self, value: Value) -> None:
@@ -91,7 +92,7 @@ class Accumulators:
         name = self.e.fresh()
         self.e.accumulators[value] = name
         self.e.put(
-            f"{C_TYPES[value.dtype]} {name} = {identity_text(value.data, value.dtype)};  // running {value.data}"
+            f"{C_TYPES[value.dtype]} {name} = {c_constant(identity(value.data, value.dtype), value.dtype)};  // running {value.data}"
         )
 
     def declare_scalar(self, r: Value) -> None:
@@ -99,7 +100,7 @@ class Accumulators:
         name = self.e.fresh()
         self.e.accumulators[r] = name
         dtype = torch.float64 if r in self.e.plan.long_sums else r.args[0].dtype
-        self.e.put(f"{C_TYPES[dtype]} {name}s = {identity_text(r.data, dtype)};  // {r.data}")
+        self.e.put(f"{C_TYPES[dtype]} {name}s = {c_constant(identity(r.data, dtype), dtype)};  // {r.data}")
         if _is_position(r):
             self.e.put(f"i64 {name}at = -1;")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import final
 
@@ -10,7 +11,7 @@ import attrs
 import torch
 
 from torchjit_core.comments import in_comment
-from torchjit_core.expr import Expr, Symbol, constant
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES, compute_dtype
 from torchjit_inductor.ir.rules import check
 from torchjit_inductor.ir.values import DOTS, IN_ORDER, INDEXED, PASSES, Value, substitute_all, walk
@@ -22,6 +23,10 @@ __all__ = [
     "Origin",
     "Store",
     "element_count",
+    "flat_index",
+    "inner_symbols",
+    "iterations",
+    "reads_in_place",
     "rewrite_stores",
     "roots",
     "scans_itself",
@@ -120,6 +125,10 @@ class Store:
     def scatters(self) -> bool:
         """May several iterations write one element?"""
         return bool(self.positions) or self.mode != "set"
+
+    def is_read_by(self, load: Value) -> bool:
+        """Does a load of the buffer read the very element that its iteration writes?"""
+        return self.index is load.data.index and not (self.scatters or load.data.binders or load.data.masked)
 
     def verify(self, kernel: str, inner: Set[Symbol]) -> None:
         """Check it as a store of a kernel.
@@ -352,9 +361,35 @@ def _free(root: Value, memo: dict[Value, frozenset[Symbol]]) -> frozenset[Symbol
     return memo[root]
 
 
-def element_count(sizes: tuple[Expr, ...]) -> Expr:
+def element_count(sizes: Iterable[Expr]) -> Expr:
     """The product."""
-    total = constant(1)
-    for size in sizes:
-        total = total * size
+    return math.prod(sizes, start=constant(1))
+
+
+def iterations(loops: Iterable[LoopVar]) -> Expr:
+    """How many points loops have together."""
+    return element_count(v.size for v in loops)
+
+
+def flat_index(loops: Iterable[LoopVar]) -> Expr:
+    """The position along loops that are walked as one: how many points come before this one."""
+    total = constant(0)
+    for var in loops:
+        total = total * var.size + as_expr(var.symbol)
     return total
+
+
+def reads_in_place(values: Iterable[Value], stores: Mapping[str, Store], inner: Set[Symbol]) -> bool:
+    """Does every iteration read what these stores write, if at all, only where it writes it, and before?
+
+    Args:
+        stores: by buffer.
+        inner: symbols of the inner loops: other than once for all of these, nothing may be written that is read.
+    """
+    for value in values:
+        store = stores.get(value.data.buffer) if value.op == "load" else None
+        if store is not None and not store.is_read_by(value):
+            return False
+        if store is not None and inner and not (store.outer and not (value.data.index.symbols & inner)):
+            return False
+    return True

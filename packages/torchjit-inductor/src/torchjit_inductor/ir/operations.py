@@ -5,6 +5,7 @@ The meaning is on tensors of the operand dtype, element by element; code generat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -16,7 +17,7 @@ from torchjit_inductor.ir.dtypes import is_float, is_int
 if TYPE_CHECKING:
     from torchjit_inductor.ir.values import Value
 
-__all__ = ["OPERATIONS", "Operation", "result_dtype"]
+__all__ = ["OPERATIONS", "Operation", "identity", "result_dtype"]
 
 
 @final
@@ -137,3 +138,14 @@ def result_dtype(op: str, args: Sequence[Value]) -> torch.dtype:
     if _kind(dtype) not in found.takes:
         raise ValueError(f"{op} does not take {dtype}")
     return torch.bool if found.gives == "bool" else dtype
+
+
+def identity(kind: str, dtype: torch.dtype) -> float | int:
+    """What leaves a reduction or a scan of a kind unchanged."""
+    if kind.endswith(("max", "min")):
+        low = kind.endswith("max")
+        if is_float(dtype):
+            return -math.inf if low else math.inf
+        return int(not low) if dtype == torch.bool else torch.iinfo(dtype).min if low else torch.iinfo(dtype).max
+    one = int(kind in ("prod", "all"))
+    return float(one) if is_float(dtype) else one

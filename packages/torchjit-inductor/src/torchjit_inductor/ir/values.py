@@ -136,6 +136,21 @@ class SortData:
     positions: bool
 
 
+_Operator: TypeAlias = "Callable[[Value, Value | Scalar], Value]"
+
+
+def _operators(op: str) -> tuple[_Operator, _Operator]:
+    """An operation as a method of its left operand, and as one of the right operand of a number."""
+
+    def plain(self: Value, other: Value | Scalar) -> Value:
+        return apply(op, self, _lifted(other, self))
+
+    def reflected(self: Value, other: Value | Scalar) -> Value:
+        return apply(op, _lifted(other, self), self)
+
+    return plain, reflected
+
+
 @final
 class Value:
     """One node. Do not construct it: use the functions of this module.
@@ -195,44 +210,15 @@ class Value:
         return f"<{self.op}({', '.join(a.op for a in self.args)}{data}): {self.dtype}>"
 
     # Arithmetic, so that lowerings read as formulas. Numbers are lifted to the dtype of the value beside them.
-    def __add__(self, other: Value | Scalar) -> Value:
-        return apply("add", self, _lifted(other, self))
-
-    def __radd__(self, other: Scalar) -> Value:
-        return apply("add", _lifted(other, self), self)
-
-    def __sub__(self, other: Value | Scalar) -> Value:
-        return apply("sub", self, _lifted(other, self))
-
-    def __rsub__(self, other: Scalar) -> Value:
-        return apply("sub", _lifted(other, self), self)
-
-    def __mul__(self, other: Value | Scalar) -> Value:
-        return apply("mul", self, _lifted(other, self))
-
-    def __rmul__(self, other: Scalar) -> Value:
-        return apply("mul", _lifted(other, self), self)
-
-    def __truediv__(self, other: Value | Scalar) -> Value:
-        return apply("div", self, _lifted(other, self))
-
-    def __rtruediv__(self, other: Scalar) -> Value:
-        return apply("div", _lifted(other, self), self)
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("sub")
+    __mul__, __rmul__ = _operators("mul")
+    __truediv__, __rtruediv__ = _operators("div")
+    __lt__, __gt__ = _operators("lt")[0], _operators("gt")[0]
+    __le__, __ge__ = _operators("le")[0], _operators("ge")[0]
 
     def __neg__(self) -> Value:
         return apply("neg", self)
-
-    def __lt__(self, other: Value | Scalar) -> Value:
-        return apply("lt", self, _lifted(other, self))
-
-    def __le__(self, other: Value | Scalar) -> Value:
-        return apply("le", self, _lifted(other, self))
-
-    def __gt__(self, other: Value | Scalar) -> Value:
-        return apply("gt", self, _lifted(other, self))
-
-    def __ge__(self, other: Value | Scalar) -> Value:
-        return apply("ge", self, _lifted(other, self))
 
 
 def _lifted(other: Value | Scalar, like: Value) -> Value:

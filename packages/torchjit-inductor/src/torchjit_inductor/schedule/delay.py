@@ -19,8 +19,8 @@ import attrs
 import torch
 
 from torchjit_core.expr import Symbol
-from torchjit_inductor.estimates import estimate
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.estimates import bytes_of
+from torchjit_inductor.ir.kernel import LoopKernel
 from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef, memory_of
 from torchjit_torch.operators import draws, is_mutable
 
@@ -51,7 +51,7 @@ class _Delays:
         self.made: set[Step] = set()
         self.apart: set[tuple[Step, Step]] = set()
         self.accesses: dict[Step, tuple[set[str], set[str]]] = {}
-        self.sizes = {name: _bytes(buffer, hints) for name, buffer in program.buffers.items()}
+        self.sizes = {name: bytes_of(buffer, hints) for name, buffer in program.buffers.items()}
         self.memory = memory_of(self.steps)
         self.kept = {o.buffer for o in program.outputs if isinstance(o, TensorRef)}
         self.written = {name for step in self.steps for name in step.writes}
@@ -200,10 +200,3 @@ def _may_wait(step: Step) -> bool:
     ):
         return False
     return step.op.namespace == "aten" and not draws(step.op) and not is_mutable(step.op)
-
-
-def _bytes(buffer: Buffer, hints: Mapping[Symbol, int]) -> int:
-    count = 1
-    for size in buffer.sizes:
-        count *= estimate(size, hints)
-    return count * buffer.dtype.itemsize

@@ -12,13 +12,15 @@ from typing import final
 
 import attrs
 
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.estimates import estimate
+from torchjit_core.expr import Expr, Symbol
+from torchjit_inductor.estimates import bytes_of, points
 from torchjit_inductor.ir.kernel import (
     LoopKernel,
     LoopVar,
     Store,
+    flat_index,
     inner_symbols,
+    reads_in_place,
     rewrite_stores,
     roots,
     scans_itself,
@@ -199,14 +201,7 @@ class _Fusion:
     def _shared_bytes(self, group: LoopKernel, kernel: LoopKernel) -> int:
         """Bytes of memory traffic that fusion saves: what both access."""
         common = set(group.buffers) & set(kernel.buffers)
-        return sum(self._bytes(name) for name in common)
-
-    def _bytes(self, name: str) -> int:
-        buffer = self.buffers[name]
-        count = 1
-        for size in buffer.sizes:
-            count *= estimate(size, self.hints)
-        return count * buffer.dtype.itemsize
+        return sum(bytes_of(self.buffers[name], self.hints) for name in common)
 
 
 def _nodes(kernel: LoopKernel) -> tuple[str, ...]:
@@ -223,7 +218,7 @@ def join(first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], lim
     why = "their loops cannot walk the shared memory in one order"
     for reduction in (first, second):
         if reduction.inner and not _wide(reduction, hints, limits):
-            why += f", or the reduction's {_count(reduction.outer, hints)} rows are too few to spread over threads"
+            why += f", or the reduction's {points(reduction.outer, hints)} rows are too few to spread over threads"
             break
     made = _in_one_space(first, second, hints, limits, why)
     if isinstance(made, str) and first.device.type == "cuda":
@@ -272,15 +267,8 @@ def _spaces(
 
 def _wide(reduction: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits) -> bool:
     """Are there enough outer iterations to spread over threads, or too little work for that to matter?"""
-    outer = _count(reduction.outer, hints)
-    return outer >= limits.parallel or outer * _count(reduction.inner, hints) <= limits.serial
-
-
-def _count(loops: Sequence[LoopVar], hints: Mapping[Symbol, int]) -> int:
-    total = 1
-    for var in loops:
-        total *= estimate(var.size, hints)
-    return total
+    outer = points(reduction.outer, hints)
+    return outer >= limits.parallel or outer * points(reduction.inner, hints) <= limits.serial
 
 
 def _full(
@@ -421,20 +409,12 @@ _FORBIDDEN: tuple[tuple[Callable[[_Joining], bool], str], ...] = (
 def _keeps_order(kernel: LoopKernel, mapping: Mapping[Symbol, Expr], space: Space) -> bool:
     """Does the shared space run the kernel's points in the order that its scans, sorts, positions and scatters count on?"""
     if any(s.scatters for s in kernel.stores):
-        return _position(kernel.outer).substitute(mapping) is _position(space.outer)
+        return flat_index(kernel.outer).substitute(mapping) is flat_index(space.outer)
     if len(space.inner) > 1 and any(v.op == "sort" for v in kernel.values):
         return False  # a row that is sorted is one loop
     if any(v.op in IN_ORDER or (v.op == "reduce" and v.data.startswith("arg")) for v in kernel.values):
-        return _position(kernel.inner).substitute(mapping) is _position(space.inner)
+        return flat_index(kernel.inner).substitute(mapping) is flat_index(space.inner)
     return True
-
-
-def _position(loops: Sequence[LoopVar]) -> Expr:
-    """How many points come before this one."""
-    total = constant(0)
-    for var in loops:
-        total = total * var.size + as_expr(var.symbol)
-    return total
 
 
 def _forward(stored: Mapping[str, Store], after: Sequence[Store]) -> tuple[Store, ...] | None:
@@ -446,7 +426,7 @@ def _forward(stored: Mapping[str, Store], after: Sequence[Store]) -> tuple[Store
         if value.op != "load" or value.data.buffer not in stored:
             return None
         store = stored[value.data.buffer]
-        if store.index is not value.data.index or store.scatters or value.data.binders or value.data.masked:
+        if not store.is_read_by(value):
             failed = True
             return None
         return _as_stored(store.value, value)
@@ -465,12 +445,5 @@ def _safe_writes(before: Sequence[Store], after: Sequence[Store], inner: set[Sym
     written = [s.buffer for s in (*before, *after)]
     if len(set(written)) < len(written):
         return False
-    stores = {s.buffer: s for s in (*before, *after)}
-    for value in walk(*roots((*before, *after))):
-        if value.op == "load" and value.data.buffer in stores:
-            store = stores[value.data.buffer]
-            if store.index is not value.data.index or store.scatters or value.data.binders or value.data.masked:
-                return False
-            if inner and not (store.outer and not (value.data.index.symbols & inner)):
-                return False
-    return True
+    stores = (*before, *after)
+    return reads_in_place(walk(*roots(stores)), {s.buffer: s for s in stores}, inner)

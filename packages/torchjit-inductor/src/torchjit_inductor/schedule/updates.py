@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from torchjit_core.expr import Symbol, as_expr
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, element_count, rewrite_stores
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, element_count, iterations, reads_in_place, rewrite_stores
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, TensorRef, memory_of
 
 __all__ = ["combine_small", "store_in_place"]
@@ -62,7 +62,7 @@ def _copy(step: Step, program: Program, buffers: Mapping[str, Buffer]) -> tuple[
         return None
     a, b = buffers[source], buffers[target]
     same = (a.dtype, a.sizes, a.strides) == (b.dtype, b.sizes, b.strides) and value.data.index is store.index
-    whole = element_count(tuple(v.size for v in step.kernel.outer)) is element_count(a.sizes)
+    whole = iterations(step.kernel.outer) is element_count(a.sizes)
     return (source, target) if same and whole else None
 
 
@@ -81,7 +81,8 @@ def _redirected(steps: list[Step], copy: int, source: str, target: str) -> tuple
     if between or any(isinstance(s, ExternStep) and target in s.aliases for s in steps[:copy]):
         return None
     (store,) = (s for s in kernel.stores if s.buffer == source)
-    if store.scatters or not _reads_what_it_writes(kernel, store, target):
+    inner = {v.symbol for v in kernel.inner}
+    if store.scatters or not reads_in_place(kernel.values, {target: store}, inner):
         return None
     moved = attrs.evolve(store, buffer=target)
     return position, attrs.evolve(kernel, stores=tuple(moved if s is store else s for s in kernel.stores))
@@ -94,18 +95,6 @@ def _only_writer(steps: Sequence[Step], copy: int, source: str) -> tuple[int, Lo
         return None
     ((position, step),) = writers
     return (position, step.kernel) if position < copy and isinstance(step, KernelStep) else None
-
-
-def _reads_what_it_writes(kernel: LoopKernel, store: Store, target: str) -> bool:
-    """Does every iteration read `target`, if at all, only where it writes it?"""
-    inner = {v.symbol for v in kernel.inner}
-    for value in kernel.values:
-        if value.op == "load" and value.data.buffer == target:
-            if value.data.index is not store.index or value.data.binders or value.data.masked:
-                return False
-            if inner and not (store.outer and not (value.data.index.symbols & inner)):
-                return False
-    return True
 
 
 # -------------------------------------------------------------------------------------------------- combining
@@ -129,23 +118,19 @@ def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
     def earlier(key: tuple[object, ...], kernel: LoopKernel) -> bool:
         """Let the last kernel of its sizes that was emitted do the work of this one, if it can."""
         at = emitted.get(key)
-        if (
-            at is None
-            or len(steps) - at > LOOKBACK
-            or (element_count(tuple(v.size for v in kernel.outer)).value or 0) > TINY
-        ):
+        if at is None or len(steps) - at > LOOKBACK or (iterations(kernel.outer).value or 0) > TINY:
             return False
         first = steps[at]
         if not isinstance(first, KernelStep) or _too_large([first.kernel, kernel]):
             return False
         between = (*steps[at:], *(KernelStep(k) for group in waiting.values() for k in group))
-        if any(_before(step, kernel, shared) for step in between):
+        if any(_ordered(step, [kernel], shared) for step in between):
             return False
         steps[at] = KernelStep(_together([first.kernel, kernel]))
         return True
 
     for step in program.steps:
-        for key in [k for k, group in waiting.items() if _depends(step, group, shared)]:
+        for key in [k for k, group in waiting.items() if _ordered(step, group, shared)]:
             emit(key)
         if not isinstance(step, KernelStep) or not _small(step.kernel, hints):
             steps.append(step)
@@ -165,7 +150,7 @@ def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
 def _small(kernel: LoopKernel, hints: Mapping[Symbol, int]) -> bool:
     if kernel.inner or kernel.symbols or kernel.device.type != "cuda" or any(s.scatters for s in kernel.stores):
         return False
-    count = element_count(tuple(v.size for v in kernel.outer)).value
+    count = iterations(kernel.outer).value
     return count is not None and 0 < count <= SMALL
 
 
@@ -174,18 +159,11 @@ def _too_large(group: list[LoopKernel]) -> bool:
     return len({n for k in group for n in k.buffers}) > MOST_BUFFERS or sum(len(k.values) for k in group) > MOST_VALUES
 
 
-def _depends(step: Step, group: list[LoopKernel], shared: Mapping[str, frozenset[str]]) -> bool:
-    """Must the group run before the step? `shared`: see `memory_of`."""
+def _ordered(step: Step, group: list[LoopKernel], shared: Mapping[str, frozenset[str]]) -> bool:
+    """Must the group and the step stay in their order? `shared`: see `memory_of`."""
     reads = _memory((n for k in group for n in k.reads), shared)
     writes = _memory((n for k in group for n in k.writes), shared)
     return bool(writes & _memory((*step.reads, *step.writes), shared) or reads & _memory(step.writes, shared))
-
-
-def _before(step: Step, kernel: LoopKernel, shared: Mapping[str, frozenset[str]]) -> bool:
-    """Must the step run before the kernel? `shared`: see `memory_of`."""
-    writes = _memory(kernel.writes, shared)
-    read_or_written = _memory(kernel.reads, shared) | writes
-    return bool(read_or_written & _memory(step.writes, shared) or writes & _memory(step.reads, shared))
 
 
 def _memory(names: Iterable[str], shared: Mapping[str, frozenset[str]]) -> set[str]:

@@ -11,7 +11,7 @@ import torch
 from torchjit_core.expr import Expr, constant, minimum
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, HALF
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, iterations
 from torchjit_inductor.ir.values import DOTS, IN_ORDER, Value, walk
 from torchjit_inductor.triton.descriptors import OperandTiles, matrix_of
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, Axis
@@ -109,7 +109,7 @@ def _stored(value: Value, buffers: Mapping[str, Buffer]) -> torch.dtype | None:
 # ---------------------------------------------------------------------------------------------------------- tiles
 def key_of(kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]) -> ProductKey | None:
     """The key of a kernel's product; None where sizes are symbolic."""
-    sizes = [_count(loops) for loops in (found.batch, found.rows, found.columns, kernel.inner)]
+    sizes = [iterations(loops).value for loops in (found.batch, found.rows, found.columns, kernel.inner)]
     types = [str(_stored(v, buffers)).removeprefix("torch.") for v in (found.left, found.right)]
     if any(n is None for n in sizes):
         return None
@@ -133,10 +133,6 @@ def _described(
     left = matrix_of(found.left, found.rows, kernel.inner, buffers, count)
     right = matrix_of(found.right, kernel.inner, found.columns, buffers, count)
     return None if left is None or right is None else (left, right)
-
-
-def _count(loops: Sequence[LoopVar]) -> int | None:
-    return element_count(tuple(v.size for v in loops)).value
 
 
 def _walks(value: Value, inner: Sequence[LoopVar]) -> bool:
@@ -182,9 +178,7 @@ class DotPlan:
     @property
     def tiles(self) -> Expr:
         """How many tiles there are."""
-        return (
-            element_count(tuple(v.size for v in self.found.batch)) * self.blocks(self.rows) * self.blocks(self.columns)
-        )
+        return iterations(self.found.batch) * self.blocks(self.rows) * self.blocks(self.columns)
 
     def blocks(self, axis: Axis) -> Expr:
         """How many blocks cover an axis; along one that is divided into groups the most that there can be.
@@ -216,7 +210,7 @@ def plan_of(
         choice.num_warps,
         choice.num_stages,
         choice.persistent,
-        () if described is None else _tiled(described, choice, _count(kernel.inner) or 0),
+        () if described is None else _tiled(described, choice, iterations(kernel.inner).value or 0),
     )
 
 

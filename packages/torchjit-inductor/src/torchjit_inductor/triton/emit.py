@@ -13,11 +13,20 @@ import torch
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, HALF
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, flat_index
+from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value, substitute
 from torchjit_inductor.triton.expressions import triton_text
-from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, rounded_text, type_name
-from torchjit_inductor.triton.plan import Axis, TilePlan, flat_index
+from torchjit_inductor.triton.operations import (
+    Dialect,
+    cast_text,
+    joined_text,
+    operation_text,
+    rounded_text,
+    type_name,
+    whole_text,
+)
+from torchjit_inductor.triton.plan import Axis, TilePlan
 from torchjit_inductor.triton.sorts import key_text, last_key, sorted_text
 from torchjit_inductor.triton.tile import FIRST_ROW, IN_SECOND, SECOND_ROW, Axes, Tile
 
@@ -255,37 +264,25 @@ class Emitter:
         """The combination with everything before along `r`; in a loop what came before a block is carried along."""
         kind, dtype, dim = value.data, value.dtype, len(self.plan.axes) - 1
         operand = self.tile.spread(self.value(value.args[0]), self.axes(value.args[0]), self.tile.all_axes)
-        function = {
-            "sum": "tl.cumsum({0}, {1})",
-            "prod": "tl.associative_scan({0}, {1}, tj.product)",
-            "max": f"tl.associative_scan({{0}}, {{1}}, {'tj.maximum' if dtype.is_floating_point else 'tj.larger'})",
-            "min": f"tl.associative_scan({{0}}, {{1}}, {'tj.minimum' if dtype.is_floating_point else 'tj.smaller'})",
-        }[kind]
-        inside = function.format(operand, dim)
+        joins = {"prod": "product", "max": "larger", "min": "smaller"}
+        if dtype.is_floating_point:
+            joins |= {"max": "maximum", "min": "minimum"}
+        inside = (
+            f"tl.associative_scan({operand}, {dim}, tj.{joins[kind]})"
+            if kind in joins
+            else f"tl.cumsum({operand}, {dim})"
+        )
         reduced = self.plan.reduced
         if reduced is None or not reduced.looped:
             return inside
-        start: float | int = 1 if kind == "prod" else 0
-        if kind in ("max", "min"):
-            limits = None if dtype.is_floating_point else torch.iinfo(dtype)
-            low = kind == "max"
-            start = float("-inf" if low else "inf") if limits is None else limits.min if low else limits.max
+        start = identity(kind, dtype) if kind in ("max", "min") else int(kind == "prod")
         shape = self.tile.shape(self.tile.all_axes)
         shape[-1] = 1
         carry, made = self.fresh("carry"), self.fresh()
         self.head.append(f"{carry} = tl.full({shape}, {_number(start)}, {type_name(dtype)})")
-        join = {
-            "sum": "{0} + {1}",
-            "prod": "{0} * {1}",
-            "max": "tj.maximum({0}, {1})" if dtype.is_floating_point else "tl.maximum({0}, {1})",
-            "min": "tj.minimum({0}, {1})" if dtype.is_floating_point else "tl.minimum({0}, {1})",
-        }[kind]
-        whole = {"sum": "tl.sum({0}, {1})", "prod": "tl.reduce({0}, {1}, tj.product)"}.get(
-            kind, f"tl.reduce({{0}}, {{1}}, tj.{kind}imum)" if dtype.is_floating_point else f"tl.{kind}({{0}}, {{1}})"
-        )
         index = "[:, None]" if dim else "[None]"
-        self.body.append(f"{made} = {join.format(carry, inside)}")
-        self.body.append(f"{carry} = {join.format(carry, whole.format(operand, dim) + index)}")
+        self.body.append(f"{made} = {joined_text(kind, dtype, carry, inside)}")
+        self.body.append(f"{carry} = {joined_text(kind, dtype, carry, whole_text(kind, dtype, operand, dim) + index)}")
         return made
 
     def _sorted(self, value: Value) -> str:

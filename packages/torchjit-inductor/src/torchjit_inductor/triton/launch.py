@@ -12,7 +12,7 @@ import attrs
 from torchjit_core.expr import Expr
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.indexing import largest
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, iterations
 from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, descriptor_type
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
@@ -147,14 +147,7 @@ class KernelVariants:
         ends: dict[Any, Expr | int] = {v.symbol: v.size for v in loops}
         # A position grows with its loop variables: their ends bound it where its coefficients are positive.
         positions = [v.data.index.substitute(ends) for v in self.kernel.values if v.op == "index"]
-        return [*spans, _product(self.kernel.outer), _product(self.kernel.inner), *positions]
-
-
-def _product(loops: tuple[LoopVar, ...]) -> Expr:
-    total = Expr(((((), 1)),))
-    for var in loops:
-        total = total * var.size
-    return total
+        return [*spans, iterations(self.kernel.outer), iterations(self.kernel.inner), *positions]
 
 
 def make_launcher(

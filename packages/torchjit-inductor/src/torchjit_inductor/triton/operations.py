@@ -15,7 +15,16 @@ import torch
 
 from torchjit_inductor.ir.dtypes import is_float, is_int
 
-__all__ = ["Dialect", "can_express", "cast_text", "operation_text", "rounded_text", "type_name"]
+__all__ = [
+    "Dialect",
+    "can_express",
+    "cast_text",
+    "joined_text",
+    "operation_text",
+    "rounded_text",
+    "type_name",
+    "whole_text",
+]
 
 _TYPE_NAMES: dict[torch.dtype, str] = {
     torch.float16: "tl.float16",
@@ -182,3 +191,16 @@ def cast_text(value: str, source: torch.dtype, target: torch.dtype) -> str:
         wide = "tl.int64" if target == torch.uint8 else "tl.int32"
         return f"{value}.to({wide}).to({type_name(target)})"
     return f"{value}.to({type_name(target)})"
+
+
+def joined_text(kind: str, dtype: torch.dtype, a: str, b: str) -> str:
+    """Two operands of a reduction or a scan as one."""
+    sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}.get(kind)
+    return f"{a} {sign} {b}" if sign else f"{'tj' if is_float(dtype) else 'tl'}.{kind}imum({a}, {b})"
+
+
+def whole_text(kind: str, dtype: torch.dtype, tile: str, dim: int) -> str:
+    """A tile joined along a dimension: `sum`, `prod`, or `max` and `min`, of which a NaN wins."""
+    if kind == "prod" or (kind != "sum" and is_float(dtype)):
+        return f"tl.reduce({tile}, {dim}, tj.{'product' if kind == 'prod' else f'{kind}imum'})"
+    return f"tl.{kind}({tile}, {dim})"

@@ -11,17 +11,16 @@ from typing import final
 
 import attrs
 
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.estimates import estimate
+from torchjit_core.expr import Expr, Symbol
+from torchjit_inductor.estimates import estimate, points
 from torchjit_inductor.indexing import stride, unit_steps
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, flat_index, iterations
 from torchjit_inductor.ir.values import Value
 
 __all__ = [
     "MULTIPROCESSORS",
     "Axis",
     "TilePlan",
-    "flat_index",
     "make_plan",
     "power_of_two",
     "two_each",
@@ -58,7 +57,7 @@ class Axis:
 
     @property
     def size(self) -> Expr:
-        return element_count(tuple(v.size for v in self.loops))
+        return iterations(self.loops)
 
     @property
     def masked(self) -> bool:
@@ -103,7 +102,7 @@ class TilePlan:
     @property
     def programs(self) -> Expr:
         """How many programs run."""
-        total = element_count(tuple(v.size for v in self.program_loops))
+        total = iterations(self.program_loops)
         for axis in self.parallel:
             total = total * axis.blocks
         return total
@@ -151,10 +150,7 @@ class _Facts:
 
     def count(self, loops: Sequence[LoopVar]) -> int:
         """Iterations, by the hints; a symbol without one counts as 1024."""
-        total = 1
-        for var in loops:
-            total *= estimate(var.size, self.hints, 1024)
-        return total
+        return points(loops, self.hints, 1024)
 
     def unit_accesses(self, var: LoopVar, other: LoopVar | None = None) -> int:
         """How many loads and stores walk memory element by element along `var`; of those that vary along `other`, too, which do not along that."""
@@ -215,14 +211,6 @@ def _uneven(facts: _Facts) -> bool:
     return last is not None and last % 8 != 0 and all(r.symbols.isdisjoint(loops) for r in rest) and bool(rest)
 
 
-def flat_index(loops: Sequence[LoopVar]) -> Expr:
-    """The position along loops that are walked as one."""
-    total = constant(0)
-    for var in loops:
-        total = total * var.size + as_expr(var.symbol)
-    return total
-
-
 def _waste(size: int, block: int) -> float:
     return -(-size // block) * block / max(size, 1)
 
@@ -263,7 +251,7 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
         return _persistent_plan(facts, max(2, power_of_two(facts.count(kernel.inner))), tile=1024, per_warp=128)
     if kernel.outer and facts.unit_accesses(kernel.outer[-1]) > 0 and _walks_columns(facts):
         return _column_plan(facts)
-    size = element_count(tuple(v.size for v in kernel.inner)).value
+    size = iterations(kernel.inner).value
     if size is not None and power_of_two(size) <= _persistent_limit(facts):
         # Triton fails to compile some reductions of tiles of one element.
         return _persistent_plan(facts, max(2, power_of_two(size)))
@@ -380,7 +368,7 @@ def _column_plan(facts: _Facts) -> TilePlan:
     while columns > 16 and others * -(-last // columns) < MULTIPROCESSORS:
         columns //= 2
     rows = max(2, min(4096 // columns, power_of_two(inner)))
-    size = element_count(tuple(v.size for v in kernel.inner)).value
+    size = iterations(kernel.inner).value
     looped = size is None or size > rows
     r = Axis("r", kernel.inner, rows, looped=looped)
     x = Axis("x", kernel.outer[-1:], columns)

@@ -45,18 +45,6 @@ def product(a, b):
 
 
 @triton.jit
-def either(a, b):
-    """Logical or, for `tl.reduce`."""
-    return a | b
-
-
-@triton.jit
-def both(a, b):
-    """Logical and, for `tl.reduce`."""
-    return a & b
-
-
-@triton.jit
 def take_larger(best, position, x, at):
     """A lane's running argmax: `x` at position `at` counts if it is larger; a NaN is largest; the first one of equals stays."""
     better = ((x <= best) == 0) & (best == best)

@@ -9,40 +9,20 @@ import torch
 
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.dtypes import is_float
+from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import Value, walk
 from torchjit_inductor.triton.emit import Emitter, literal
-from torchjit_inductor.triton.operations import operation_text, type_name
+from torchjit_inductor.triton.operations import joined_text, operation_text, type_name, whole_text
 
 __all__ = ["Reducer"]
 
 _NO_POSITION = 2**31 - 1
 
 
-def _identity(kind: str, dtype: torch.dtype) -> float | int | bool:
-    """What leaves a reduction unchanged."""
-    if kind in ("max", "argmax"):
-        return float("-inf") if is_float(dtype) else (0 if dtype == torch.bool else torch.iinfo(dtype).min)
-    if kind in ("min", "argmin"):
-        return float("inf") if is_float(dtype) else (1 if dtype == torch.bool else torch.iinfo(dtype).max)
-    if kind == "prod":
-        return 1.0 if is_float(dtype) else 1
-    return 0.0 if is_float(dtype) else 0
-
-
 def _working_dtype(value: Value) -> torch.dtype:
     """bool is reduced as int32: a warp does not exchange single bits."""
     operand = value.args[0].dtype
     return torch.int32 if operand == torch.bool else operand
-
-
-def _join(kind: str, dtype: torch.dtype, a: str, b: str) -> str:
-    if kind == "sum":
-        return f"{a} + {b}"
-    if kind == "prod":
-        return f"{a} * {b}"
-    if kind in ("max", "min"):
-        return f"{'tj.' if is_float(dtype) else 'tl.'}{kind}imum({a}, {b})"
-    return f"{a} {'|' if kind == 'any' else '&'} {b}"
 
 
 @final
@@ -94,8 +74,7 @@ class Reducer:
         if operand.dtype != dtype:
             text = f"{text}.to({type_name(dtype)})"
         text = self._tile.spread(text, emitter.axes(operand), self._tile.all_axes)
-        identity = 1 if value.data == "all" else _identity(value.data, dtype)
-        return self._inside(text, literal(identity, dtype))
+        return self._inside(text, literal(identity(value.data, dtype), dtype))
 
     def _inside(self, text: str, outside: str) -> str:
         return f"tl.where(r_mask, {text}, {outside})" if self._axis.masked else text
@@ -135,12 +114,11 @@ class Reducer:
                 starts = [literal_full(self._shape, 0.0, dtype)] * 2 + [count]
             elif value.data in ("argmax", "argmin"):
                 starts = [
-                    literal_full(self._shape, _identity(value.data, dtype), dtype),
+                    literal_full(self._shape, identity(value.data, dtype), dtype),
                     self._first_positions(),
                 ]
             else:
-                start = 1 if value.data == "all" else _identity(value.data, dtype)
-                starts = [literal_full(self._shape, start, dtype)]
+                starts = [literal_full(self._shape, identity(value.data, dtype), dtype)]
             names = tuple(self._emitter.fresh("acc") for _ in starts)
             self._emitter.head += [f"{n} = {s}" for n, s in zip(names, starts, strict=True)]
             opened.append((value, names))
@@ -171,7 +149,7 @@ class Reducer:
             best, position = names
             body.append(f"{best}, {position} = {taken}({best}, {position}, {operand}, {self._positions()})")
             return
-        body.append(f"{names[0]} = {_join(kind, _working_dtype(value), names[0], operand)}")
+        body.append(f"{names[0]} = {joined_text(kind, _working_dtype(value), names[0], operand)}")
 
     def _welford_step(self, value: Value, names: tuple[str, ...]) -> None:
         emitter, operand = self._emitter, value.args[0]
@@ -253,28 +231,16 @@ class Reducer:
 
     def _finish(self, value: Value, tile: str) -> None:
         kind, dtype = value.data, _working_dtype(value)
-        if kind == "sum":
-            text = f"tl.sum({tile}, {self._dim})"
-        elif kind == "prod":
-            text = f"tl.reduce({tile}, {self._dim}, tj.product)"
-        else:
-            text = self._extremum("max" if kind in ("max", "any") else "min", dtype, tile)
-        text += self._keep()
+        text = whole_text({"any": "max", "all": "min"}.get(kind, kind), dtype, tile, self._dim) + self._keep()
         if value.dtype == torch.bool:
             text = f"{text} != 0"
         elif not is_float(dtype):
             text = f"{text}.to({type_name(value.dtype)})"  # Triton reduces narrow integers as int32
         self._emitter.define(value, self._assign(text))
 
-    def _extremum(self, kind: str, dtype: torch.dtype, tile: str) -> str:
-        """`max` or `min` of the tile along the axis; a NaN wins."""
-        return (
-            f"tl.reduce({tile}, {self._dim}, tj.{kind}imum)" if is_float(dtype) else f"tl.{kind}({tile}, {self._dim})"
-        )
-
     def _finish_position(self, value: Value, lanes: str, positions: str) -> None:
         """First the extremum, then the first place that has it: half the work of comparing pairs of values and places."""
-        best = self._assign(self._extremum(value.data[3:], _working_dtype(value), lanes) + self._keep())
+        best = self._assign(whole_text(value.data[3:], _working_dtype(value), lanes, self._dim) + self._keep())
         # A NaN is larger and smaller than all others, and not equal to itself.
         nan = f" | ({lanes} != {lanes})" if is_float(_working_dtype(value)) else ""
         text = f"tl.min(tl.where(({lanes} == {best}){nan}, {positions}, {_NO_POSITION}), {self._dim})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from torchjit_inductor.ir.kernel import LoopKernel, element_count
+from torchjit_inductor.ir.kernel import LoopKernel, iterations
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.lowering import sort
 from torchjit_inductor.triton.operations import cast_text, type_name
@@ -23,7 +23,7 @@ def why_not_sorted(kernel: LoopKernel) -> str | None:
     sorts = [v for v in kernel.values if v.op == "sort"]
     if not sorts:
         return None
-    size = element_count(tuple(v.size for v in kernel.inner)).value
+    size = iterations(kernel.inner).value
     if size is None or size > sort.MOST_ON_GPUS:
         return f"a sort of {'rows' if size is None else size} elements"
     wide = [v.args[0].dtype for v in sorts if v.args[0].dtype.itemsize == 8]

@@ -15,7 +15,8 @@ import torch
 from torchjit_core.expr import Expr, Symbol, as_expr, constant, minimum
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir import values as ir
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count, flat_index, iterations
+from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
@@ -140,7 +141,7 @@ def _joinable(kernel: LoopKernel) -> bool:
 
 def _points(kernel: LoopKernel) -> tuple[int, int] | None:
     """How many points the outer and the inner loops have; None where there are none or nobody knows."""
-    outer, inner = (element_count(tuple(v.size for v in loops)).value for loops in (kernel.outer, kernel.inner))
+    outer, inner = (iterations(loops).value for loops in (kernel.outer, kernel.inner))
     return (outer, inner) if outer and inner and not kernel.symbols else None
 
 
@@ -286,10 +287,7 @@ class _Split:
 
     def _offset(self, loops: tuple[LoopVar, ...]) -> Expr:
         """Where a result lies: part by part, within it like the outer loops."""
-        total = constant(0)
-        for var in (*loops, *self.kernel.outer):
-            total = total * var.size + as_expr(var.symbol)
-        return total
+        return flat_index((*loops, *self.kernel.outer))
 
     def _moved(self, index: Expr) -> Expr:
         """An index of the kernel as one of the first stage; the last part does its last element again and again."""
@@ -313,7 +311,10 @@ class _Split:
             operand = self._clamped(value.args[0])
         else:
             operand = ir.substitute(value.args[0], {self.cut.symbol: self.position}, self._mask)
-        return ir.reduce(value.data, ir.where(self.inside, operand, _identity(value)))
+        return ir.reduce(
+            value.data,
+            ir.where(self.inside, operand, ir.constant(identity(value.data, value.args[0].dtype), value.args[0].dtype)),
+        )
 
     def _mask(self, node: Value) -> Value | None:
         """A load that does not go beyond the end."""
@@ -334,7 +335,7 @@ class _Split:
         if value.data != "welford_m2":
             return ir.reduce(value.data, loads[value])
         # Within the parts, and between them: length * sum((mean of part - mean)**2).
-        count = element_count(tuple(v.size for v in self.inner)).value or 1
+        count = iterations(self.inner).value or 1
         between = ir.apply("mul", ir.reduce("welford_m2", loads[_mean(value)]), ir.constant(float(count), value.dtype))
         return ir.apply("add", ir.reduce("sum", loads[value]), between)
 
@@ -351,17 +352,6 @@ def _memory_order(loops: Sequence[LoopVar], index: Expr) -> list[LoopVar]:
 def _mean(m2: Value) -> Value:
     """The mean that belongs to a sum of squared distances."""
     return ir.reduce("welford_mean", m2.args[0])
-
-
-def _identity(value: Value) -> Value:
-    dtype = value.args[0].dtype
-    if value.data in ("max", "min"):
-        low = value.data == "max"
-        if dtype.is_floating_point:
-            return ir.constant(float("-inf") if low else float("inf"), dtype)
-        limits = torch.iinfo(dtype)
-        return ir.constant(limits.min if low else limits.max, dtype)
-    return ir.constant({"sum": 0, "prod": 1, "any": False, "all": True}[value.data], dtype)
 
 
 def _replace(root: Value, replaced: Mapping[Value, Value]) -> Value:

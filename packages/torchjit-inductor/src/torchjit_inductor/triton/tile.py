@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.ir.kernel import LoopVar, element_count
+from torchjit_inductor.ir.kernel import LoopVar, iterations
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.plan import Axis, TilePlan
 
@@ -118,7 +118,7 @@ class Tile:
 
     def _parts_of_rows(self, flat: str, loops: Sequence[LoopVar], start: str) -> list[str]:
         """As `_parts`, without a quotient for each element."""
-        size, rows = loops[-1].size.value or 1, element_count(tuple(v.size for v in loops[:-1])).value or 1
+        size, rows = loops[-1].size.value or 1, iterations(loops[:-1]).value or 1
         lines = [
             f"{FIRST_ROW.name} = ({start}) // {size}",
             f"{SECOND_ROW.name} = tl.minimum({FIRST_ROW.name} + 1, {rows - 1})",
