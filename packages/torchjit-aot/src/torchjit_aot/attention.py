@@ -246,9 +246,10 @@ class _Attention:
         key = key if "k" in given else key.transpose(-2, -1)
         if not self._is_taken(query, key, value, "mask" in given):
             return None
-        refused, mask, dead = self._mask(given, query, key)
-        if refused:
+        masked = self._mask(given, query, key)
+        if masked is None:
             return None
+        mask, dead = masked
         out = self._attend(query, key, value, mask)
         if dead is None:
             return out
@@ -279,8 +280,8 @@ class _Attention:
         """Softmax in float32 of lower precision is what the fused kernels do too; float64 must stay."""
         return dtype != torch.float64 or all(self.numbers.get(name, dtype) == dtype for name in ("wide", "narrow"))
 
-    def _mask(self, given: dict[str, Any], query: Tensor, key: Tensor) -> tuple[bool, Tensor | None, Tensor | None]:
-        """Must the calls stay? Else the mask for the fused operator, and the rows that see nothing.
+    def _mask(self, given: dict[str, Any], query: Tensor, key: Tensor) -> tuple[Tensor | None, Tensor | None] | None:
+        """The mask for the fused operator, and the rows that see nothing; None: the calls stay.
 
         The fused kernels give zeros for such rows, and their backward takes a row of equal low scores for ones. Eager
         PyTorch has nan for scores of minus infinity, and the average of all values where the scores are equal, which
@@ -289,22 +290,19 @@ class _Attention:
         """
         held = next((given[name] for name in ("mask", "hidden", "shown") if name in given), None)
         if held is None:
-            return False, None, None
-        if not isinstance(held, Tensor) or not 2 <= held.dim() <= query.dim() or held.requires_grad:
-            return True, None, None
-        full = (*query.shape[:-1], key.shape[-2])
-        if any(n != 1 and n != m for n, m in zip(reversed(held.shape), reversed(full), strict=False)):
-            return True, None, None
+            return None, None
+        if not _spreads(held, query, key):
+            return None
         if "mask" in given:
             training = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, given["v"]))
             if held.dtype != query.dtype or training or torch.is_autocast_enabled(query.device.type):
-                return True, None, None
-            return False, held, (held == -math.inf).all(-1, keepdim=True)
+                return None
+            return held, (held == -math.inf).all(-1, keepdim=True)
         if held.dtype != torch.bool or self.numbers["fill"] > _LOW:
-            return True, None, None
+            return None
         shown = held if "shown" in given else ~held
         dead = ~shown.any(-1, keepdim=True)
-        return False, shown | dead, dead
+        return shown | dead, dead
 
 
 _TILE = 64
@@ -313,6 +311,14 @@ faster (windows of 49 in Swin on an H200: 89 us a block beside 126)."""
 
 _LOW = -1e4
 """Scores filled with this or less have no weight beside others."""
+
+
+def _spreads(mask: object, query: Tensor, key: Tensor) -> bool:
+    """Is it a constant mask over the scores?"""
+    if not isinstance(mask, Tensor) or not 2 <= mask.dim() <= query.dim() or mask.requires_grad:
+        return False
+    full = (*query.shape[:-1], key.shape[-2])
+    return all(n in (1, m) for n, m in zip(reversed(mask.shape), reversed(full), strict=False))
 
 
 def _fits(query: Tensor, key: Tensor, value: Tensor) -> bool:

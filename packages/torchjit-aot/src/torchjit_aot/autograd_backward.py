@@ -11,12 +11,12 @@ from torch import fx
 from torchjit_aot.autograd_nodes.components import component_reads
 from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.leaf_hooks import call_hooks_for_gradients_only
+from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.autograd_nodes.saved_tensors import saved_tensors
 from torchjit_aot.double_backward import linked, links_of, refuse_double_backward
 from torchjit_aot.held_inputs import check_saved_layout, is_static
 from torchjit_aot.hooked import unhooked
-from torchjit_aot.joint import JointGraph
-from torchjit_aot.wrapper import EXCLUDED, Source, in_grad_mode, in_range
+from torchjit_aot.wrapper import Source, in_grad_mode, in_range, indented, untracked
 from torchjit_core.reasons import TorchjitError
 
 __all__ = ["backward_of"]
@@ -26,26 +26,19 @@ _GRADS_IN_A_LIST = hasattr(torch.autograd.Function, "boxed_grads_call")
 
 
 def backward_of(
-    joint: JointGraph,
-    passed: Sequence[fx.Node],
-    hidden: bool,
-    saved: Sequence[fx.Node],
-    backwards: Backwards,
-    name: str,
-    checked: bool,
+    part: Part, passed: Sequence[fx.Node], hidden: bool, backwards: Backwards, name: str, checked: bool
 ) -> Callable[..., Any]:
     """The backward: the tangents of all results in, the gradients of what was passed to the forward out.
 
     Args:
-        joint: what was traced, or a part of it.
+        part: the results, and what the forward has kept.
         passed: the inputs that autograd knows.
-        hidden: are there others, which come to the forward in a tuple?
-        saved: what the forward has kept, in the order in which the compiled backward takes it.
+        hidden: is there more, which comes to the forward in a tuple?
         backwards: of all results, and of some.
         name: for the profiler and tracebacks.
         checked: see `make_training`.
     """
-    return _BackwardText(joint, passed, hidden, saved, backwards, name, checked).function()
+    return _BackwardText(part, passed, hidden, backwards, name, checked).function()
 
 
 @final
@@ -53,15 +46,15 @@ class _BackwardText:
     """The text of a backward, section by section; see `backward_of`."""
 
     def __init__(
-        self, joint: JointGraph, passed: Sequence[fx.Node], hidden: bool, saved: Sequence[fx.Node], backwards: Backwards,
-        name: str, checked: bool,
-    ) -> None:  # fmt: skip
-        self._joint, self._passed, self._saved, self._backwards, self._name = joint, passed, saved, backwards, name
+        self, part: Part, passed: Sequence[fx.Node], hidden: bool, backwards: Backwards, name: str, checked: bool
+    ) -> None:
+        joint = self._joint = part.joint
+        self._passed, self._saved, self._backwards, self._name = passed, part.saved, backwards, name
         self._checked = checked
         self._source = Source()
         self._gradients = [f"g{i}" for i in range(len(joint.slots))]
         self._several = len(joint.differentiable) > 1
-        self._has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
+        self._has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in part.saved)
         self._only = f"{self._source.bind(call_hooks_for_gradients_only)}(ctx)"
         graded = enumerate(zip(joint.inputs, joint.grads, strict=True))
         grad_of = {node: f"d[{i}]" for i, (node, grad) in graded if grad is not None}
@@ -153,9 +146,7 @@ class _BackwardText:
     def _call(self, backward: str, dead: Sequence[str]) -> None:
         """Lines that call it; `dead` is what nobody reads from then on."""
         source = self._source
-        guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
-        ranged = in_range(source, "compiled(inputs)", f"{self._name}_backward", "d")
-        guarded = [f"with {guard}:", *(f"    {line}" for line in ranged)]
+        guarded = untracked(source, in_range(source, "compiled(inputs)", f"{self._name}_backward", "d"))
         links = source.bind(links_of(self._joint, self._passed, self._saved), "links")
         given = f"{'t' if self._has_tensors else '()'}, ({', '.join(self._gradients)},)"
         source.lines += [
@@ -170,10 +161,10 @@ class _BackwardText:
             *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if self._several else []),
             f"del {', '.join(dead)}",
             "if leads is not None:",
-            *(f"    {line}" for line in in_grad_mode(source, False, guarded)),
+            *indented(in_grad_mode(source, False, guarded)),
             f"    d = {source.bind(refuse_double_backward)}(d, leads)",
             "else:",
-            *(f"    {line}" for line in guarded),
+            *indented(guarded),
         ]
 
 
@@ -212,7 +203,7 @@ def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str 
         f"    {gradient} = {strided}.copy_({gradient})",
     ]
     if wanted is not None:
-        lines = [f"if {gradient} is not None:", *(f"    {line}" for line in lines)]
+        lines = [f"if {gradient} is not None:", *indented(lines)]
         lines += [f"elif {wanted}:", *([f"    shape, strides = {layout}"] if layout else [])]
         lines.append(f"    {gradient} = {strided}.zero_()")
     source.lines += lines

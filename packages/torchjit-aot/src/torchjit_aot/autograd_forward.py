@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
+import attrs
 import torch
 from torch import fx
 
@@ -14,127 +15,103 @@ from torchjit_aot.double_backward import keep_links, links_of
 from torchjit_aot.held_inputs import is_static, note_saved_layout
 from torchjit_aot.hooked import note_hooked
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.wrapper import EXCLUDED, Source, in_range, slot_names, slot_versions, writes
+from torchjit_aot.wrapper import Source, call_graph, slot_names, slot_versions, untracked, writes
 
-__all__ = ["forward_of", "forward_of_part"]
+__all__ = ["CalledGraph", "forward_of"]
 
 
-def forward_of_part(
-    joint: JointGraph,
-    part: Part,
-    passed: Sequence[fx.Node],
-    others: Sequence[fx.Node],
-    saved: Sequence[fx.Node],
-    name: str,
-    checked: bool,
-) -> Callable[..., Any]:
-    """What gives results of the whole graph's forward to autograd.
+@final
+@attrs.frozen(eq=False)
+class CalledGraph:
+    """A compiled forward.
 
-    Args:
-        joint: the whole.
-        part: those results.
-        passed: the inputs with a gradient, and those that get a history.
-        others: further inputs that the backward reads; they come in a tuple with what the forward gave.
-        saved: what the whole forward saves.
+    Attributes:
+        compiled: the graph.
+        inputs: what it takes, of the joint graph's inputs.
+        saved: what it returns for the backward, behind the results; inputs among them it does not return.
     """
-    source = Source()
-    variable = {node: f"a{i}" for i, node in enumerate((*passed, *others))}
-    source.lines.append(f"{', '.join(['s', *(variable[node] for node in others)])}, = rest")
-    slots = [f"s[{i}]" for i in part.slots]
-    returned = list(slots)
-    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
-    keep_links(source, links_of(part.joint, passed, part.saved), variable)
-    _write_under_grad(part.joint, source, variable, slots, returned, guard)
-    places = _places_of_saved(joint, saved, len(joint.slots))
-    for i, slot in enumerate(joint.slots):
-        if isinstance(slot, fx.Node) and slot in places:
-            if i in part.slots:
-                places[slot] = _apart(joint, i, returned[part.slots.index(i)])
-            elif isinstance(slot.meta["val"], torch.Tensor):  # a size may be one as well
-                places[slot] += ".detach()"  # two nodes that hold a result of each other would never be freed
-    _save_as(source, {node: places[node] if node in places else variable[node] for node in part.saved})
-    if checked:
-        source.lines += note_saved_layout(source, variable, part.saved)
-    source.lines.append("ctx.set_materialize_grads(False)")
-    _return(part.joint, source, returned)
-    parameters = ["ctx", *(variable[node] for node in passed), "rest"]
-    return source.function("forward", ", ".join(parameters), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
+
+    compiled: CompiledGraph
+    inputs: tuple[fx.Node, ...]
+    saved: tuple[fx.Node, ...]
 
 
 def forward_of(
     joint: JointGraph,
+    part: Part,
     passed: Sequence[fx.Node],
     hidden: Sequence[fx.Node],
-    inputs: Sequence[fx.Node],
-    saved: Sequence[fx.Node],
-    forward: CompiledGraph,
+    forward: CalledGraph,
     name: str,
+    called: bool,
     checked: bool,
 ) -> Callable[..., Any]:
-    """The forward: `(ctx, *passed)`, and `hidden` in a tuple if there are any.
+    """What gives results of a graph to autograd: `(ctx, *passed)`, and a tuple of what it does not see if there is any.
 
     Args:
         joint: what was traced.
+        part: the results.
         passed, hidden: the inputs that autograd knows, and those that it does not.
-        inputs: which of them the compiled graph takes.
-        saved: what it returns for the backward, behind the results.
-        forward: the compiled graph.
+        forward: computes all results.
         name: for the profiler and tracebacks.
+        called: what the graph gave comes first in the tuple; else this one calls it.
         checked: see `make_training`.
     """
     source = Source()
     variable = {node: f"a{i}" for i, node in enumerate((*passed, *hidden))}
     parameters = ["ctx", *(variable[node] for node in passed)]
-    if hidden:
-        parameters.append("hidden")
-        source.lines.append(f"{', '.join(variable[node] for node in hidden)}, = hidden")
-    keep_links(source, links_of(joint, passed, saved), variable)
-    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
-    call = f"{source.bind(forward, 'compiled')}({', '.join(variable[n] for n in inputs)})"
-    source.lines += [f"with {guard}:", *(f"    {line}" for line in in_range(source, call, f"{name}_forward"))]
-    slots = slot_names("s", joint)
-    returned = list(slots)
-    _write_under_grad(joint, source, variable, slots, returned, guard)
-    source.lines += slot_versions(joint, source, slots)  # before autograd notes the versions of what it saves
-    _save(joint, source, variable, saved, dirty_count=len(joint.slots))
+    if rest := [*(["s"] if called else []), *(variable[node] for node in hidden)]:
+        parameters.append("rest")
+        source.lines.append(f"{', '.join(rest)}, = rest")
+    keep_links(source, links_of(part.joint, passed, part.saved), variable)
+    if not called:
+        call = call_graph(source, forward.compiled, [variable[n] for n in forward.inputs], f"{name}_forward")
+        source.lines += untracked(source, call)
+    names = slot_names("s", joint)
+    slots = [names[i] for i in part.slots]
+    returned = _write_under_grad(part.joint, source, variable, slots)
+    if not called:
+        source.lines += slot_versions(joint, source, slots)  # before autograd notes the versions of what it saves
+    _save(joint, part, source, variable, forward.saved, returned)
     if checked:
-        source.lines += note_saved_layout(source, variable, saved)
+        source.lines += note_saved_layout(source, variable, part.saved)
     source.lines.append("ctx.set_materialize_grads(False)")
     constant = [
-        returned[i]
-        for i, slot in enumerate(joint.slots)
-        if isinstance(slot, fx.Node) and isinstance(slot.meta["val"], torch.Tensor) and i not in joint.differentiable
+        returned[place]
+        for place, slot in enumerate(part.joint.slots)
+        if isinstance(slot, fx.Node)
+        and isinstance(slot.meta["val"], torch.Tensor)
+        and place not in part.joint.differentiable
     ]
     if constant:
         source.lines.append(f"ctx.mark_non_differentiable({', '.join(constant)})")
-    _return(joint, source, returned)
+    _return(part.joint, source, returned)
     return source.function("forward", ", ".join(parameters), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
 
 
 def _write_under_grad(
-    joint: JointGraph,
-    source: Source,
-    variable: dict[fx.Node, str],
-    slots: Sequence[str],
-    returned: list[str],
-    guard: str,
-) -> None:
-    """Lines that write the inputs whose history changes. In `returned` these take the place of their values.
+    joint: JointGraph, source: Source, variable: dict[fx.Node, str], slots: Sequence[str]
+) -> list[str]:
+    """Lines that write the inputs whose history changes.
 
     Args:
         slots: text for each of `joint.slots`.
-        guard: text of a context without the tracking of versions.
+
+    Returns:
+        The same, with these inputs in the places of their values.
     """
-    dirty = []
+    returned, dirty = list(slots), []
     for index, slot in joint.mutated_under_grad.items():
         target = variable[joint.inputs[index]]
-        source.lines.append(f"with {guard}: {target}.copy_({slots[slot]})")  # `mark_dirty` counts the write
+        # `mark_dirty` counts the write
+        source.lines += untracked(source, [f"{target}.copy_({slots[slot]})"])
         returned[slot] = target
         dirty.append(target)
         if (more := writes(joint, index) - 1) > 0:
             source.lines.append(f"{source.bind(torch._C._increment_version)}([{', '.join([target] * more)}])")
     if dirty:
         source.lines.append(f"ctx.mark_dirty({', '.join(dirty)})")
+    return returned
 
 
 def _return(joint: JointGraph, source: Source, returned: Sequence[str]) -> None:
@@ -151,36 +128,27 @@ def _return(joint: JointGraph, source: Source, returned: Sequence[str]) -> None:
 
 
 def _save(
-    joint: JointGraph, source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node], *, dirty_count: int
+    joint: JointGraph,
+    part: Part,
+    source: Source,
+    variable: dict[fx.Node, str],
+    saved: Sequence[fx.Node],
+    returned: Sequence[str],
 ) -> None:
-    places = _places_of_saved(joint, saved, dirty_count)
-    for index, slot in joint.mutated_under_grad.items():
-        new = joint.slots[slot]
-        if isinstance(new, fx.Node) and new in places:
-            places[new] = variable[joint.inputs[index]]
-    _save_as(source, {node: places[node] if node in places else variable[node] for node in saved})
-
-
-def _places_of_saved(joint: JointGraph, saved: Sequence[fx.Node], count: int) -> dict[fx.Node, str]:
-    """Text for the saved values that are no inputs: the very object that is returned, or one that comes behind the `count` results."""
-    computed = [node for node in saved if node.op != "placeholder"]
-    places = {node: f"s[{count + k}]" for k, node in enumerate(computed)}
-    returned = {
-        slot: _apart(joint, i, f"s[{i}]")
-        for i, slot in enumerate(joint.slots)
-        if isinstance(slot, fx.Node) and slot in places
-    }
-    return {**places, **returned}
-
-
-def _apart(joint: JointGraph, slot: int, text: str) -> str:
-    """Text for a result as autograd is to remember it: with a version counter of its own where the program's is one."""
-    return f"{text}.data" if slot in joint.plan.apart else text
-
-
-def _save_as(source: Source, texts: dict[fx.Node, str]) -> None:
-    tensors = [text for node, text in texts.items() if isinstance(node.meta["val"], torch.Tensor)]
-    numbers = [text for node, text in texts.items() if not isinstance(node.meta["val"], torch.Tensor)]
+    """Lines that keep what the backward reads: the very object that is returned, or one that comes behind the results."""
+    computed = (node for node in saved if node.op != "placeholder")
+    texts = {**variable, **{node: f"s[{len(joint.slots) + k}]" for k, node in enumerate(computed)}}
+    for i, slot in enumerate(joint.slots):
+        if isinstance(slot, fx.Node) and slot in texts and slot not in variable:
+            own = i in part.slots
+            text = returned[part.slots.index(i)] if own else f"s[{i}]"
+            # As autograd is to remember it: with a version counter of its own where the program's is one.
+            text = f"{text}.data" if i in joint.plan.apart else text
+            # Two nodes that hold a result of each other would never be freed.
+            apart = not own and isinstance(slot.meta["val"], torch.Tensor)
+            texts[slot] = f"{text}.detach()" if apart else text
+    tensors = [texts[node] for node in part.saved if isinstance(node.meta["val"], torch.Tensor)]
+    numbers = [texts[node] for node in part.saved if not isinstance(node.meta["val"], torch.Tensor)]
     if tensors:
         source.lines.append(f"ctx.save_for_backward({', '.join(tensors)})")
         source.lines += note_hooked(source, tensors)

@@ -7,9 +7,8 @@ further calls get copies of the template's nodes.
 from __future__ import annotations
 
 import operator
-import struct
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, cast, final
+from typing import Any, TypeAlias, final
 
 import attrs
 import torch
@@ -108,37 +107,14 @@ def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -
     return torch.ops.aten.index_put.default(self, [*[None] * (dim % self.dim()), rows], number)
 
 
-def _baddbmm(self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """A product and a sum, but for 16 bits: there the operator rounds once, and the product in memory would be rounded before."""
-    if batch1.dtype in (torch.bfloat16, torch.float16):
-        return NotImplemented
-    plain = torch._decomp.decomposition_table[torch.ops.aten.baddbmm.default]
-    return plain(self, batch1, batch2, beta=beta, alpha=alpha)
+def _but_for_16_bits(op: OpOverload) -> Callable[..., Any]:
+    """Torch's decomposition; not in 16 bits, where the operator rounds once and its parts in memory would be rounded before."""
+    plain = torch._decomp.decomposition_table[op]
 
+    def decomposed(self: torch.Tensor, *args: torch.Tensor, **numbers: float) -> Any:
+        return NotImplemented if args[0].dtype in (torch.bfloat16, torch.float16) else plain(self, *args, **numbers)
 
-def _addr(self: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """In 16 bits in the order and with the roundings of eager's kernel: the numbers first, then `(alpha * vec1) * vec2`."""
-    plain = torch._decomp.decomposition_table[torch.ops.aten.addr.default]
-    dtype = self.dtype
-    if dtype not in (torch.bfloat16, torch.float16) or not dtype == vec1.dtype == vec2.dtype:
-        return plain(self, vec1, vec2, beta=beta, alpha=alpha)
-    known = all(type(n) in (int, float) and abs(n) <= torch.finfo(dtype).max for n in (beta, alpha))
-    if not known or vec1.dim() != 1 or vec2.dim() != 1:
-        return NotImplemented
-    beta, alpha = _rounded(beta, dtype), _rounded(alpha, dtype)
-    column = vec1 if alpha == 1 else vec1 * alpha
-    product = column.unsqueeze(1) * vec2
-    if beta == 0:
-        return product
-    return (self if beta == 1 else self * beta) + product
-
-
-def _rounded(number: float, dtype: torch.dtype) -> float:
-    """The number as a kernel of the dtype takes it. Without a dispatch: fake tensors would not tell it."""
-    if dtype == torch.float16:
-        return cast(float, struct.unpack("<e", struct.pack("<e", number))[0])
-    bits = struct.unpack("<I", struct.pack("<f", number))[0]
-    return cast(float, struct.unpack("<f", struct.pack("<I", (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000))[0])
+    return decomposed
 
 
 def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
@@ -156,8 +132,8 @@ def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
             table[found] = known[found]
     table[torch.ops.aten.nll_loss_backward.default] = _nll_loss_backward
     table[torch.ops.aten.index_fill.int_Scalar] = table[torch.ops.aten.index_fill.int_Tensor] = _index_fill
-    table[torch.ops.aten.baddbmm.default] = _baddbmm
-    table[torch.ops.aten.addr.default] = _addr
+    for op in (torch.ops.aten.baddbmm.default, torch.ops.aten.addr.default):
+        table[op] = _but_for_16_bits(op)
     return table
 
 

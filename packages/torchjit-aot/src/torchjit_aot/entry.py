@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.ambient import modes_aside
+from torchjit_aot.autograd_forward import CalledGraph
 from torchjit_aot.autograd_nodes.lazy_backward import BackwardOfSome, Backwards, LazyBackward
 from torchjit_aot.autograd_nodes.nodes import Part, parts_of
 from torchjit_aot.autograd_nodes.undefined_tangents import prune
@@ -23,7 +24,7 @@ from torchjit_aot.passes import run_on_graph
 from torchjit_aot.refusals import BACKWARD_COMPILER
 from torchjit_aot.rewrites import FUSED, rewrite_graph, tell_rewrites
 from torchjit_aot.run_eagerly import run_eagerly
-from torchjit_aot.runtime import make_inference, make_training, make_training_in_parts
+from torchjit_aot.runtime import make_inference, make_training
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
 from torchjit_aot.synthetic_bases import guard_history, guard_overlap
@@ -195,20 +196,18 @@ def _compile_training(
             parts = parts_of(joint, partition.saved, build)
     _finish(forward, joint, settings)
     tell_saved(partition)
-    wholes = parts or (Part(joint, tuple(joint.differentiable), partition.saved, build),)
-    backwards = [_backwards(part, backward_compiler, settings) for part in wholes]
+    backwards = [_backwards(part, backward_compiler, settings) for part in parts]
     compiled = _invoke(compiler, forward, "forward", f"{settings.name}_forward")
     if settings.eager_backward:
         for of_part in backwards:
             of_part.whole.compile()
-    checked = backward_compiler is not run_eagerly
-    if parts:
-        of_parts = list(zip(parts, backwards, strict=True))
-        return make_training_in_parts(
-            joint, forward.inputs, partition.saved, compiled, of_parts, state, settings.name, checked=checked
-        )
     return make_training(
-        joint, forward.inputs, partition.saved, compiled, backwards[0], state, settings.name, checked=checked
+        joint,
+        CalledGraph(compiled, forward.inputs, partition.saved),
+        list(zip(parts, backwards, strict=True)),
+        state,
+        settings.name,
+        checked=backward_compiler is not run_eagerly,
     )
 
 

@@ -297,26 +297,23 @@ def _changed_history(sources: list[GraphInput], before: list[Any]) -> list[int]:
 def _run_backward(
     slots: list[Any], freed: Container[int], sources: list[GraphInput], recorder: Recorder
 ) -> tuple[list[fx.Node], list[int], list[fx.Node | None]]:
-    leaves = [source.leaf for source in sources if source.leaf is not None]
-    nothing: list[fx.Node | None] = [None] * len(sources)
-    differentiable = [
-        i for i, t in enumerate(slots) if isinstance(t, torch.Tensor) and t.requires_grad and i not in freed
-    ]
-    if differentiable and not leaves:
+    outputs = {i: t for i, t in enumerate(slots) if isinstance(t, torch.Tensor) and t.requires_grad and i not in freed}
+    leaves = {i: source.leaf for i, source in enumerate(sources) if source.leaf is not None}
+    grads: list[fx.Node | None] = [None] * len(sources)
+    if not outputs:
+        return [], [], grads
+    if not leaves:
         raise GraphBreak(TRACE_FAILED, "an output requires grad, and no input does")
-    if not differentiable:
-        return [], [], nothing
-    outputs = [slots[i] for i in differentiable]
     with torch.no_grad():
-        tangents = [tangent_like(t) for t in outputs]
+        tangents = [tangent_like(t) for t in outputs.values()]
     nodes = [recorder.placeholder_first(f"tangent{position}", t) for position, t in enumerate(tangents)]
-    by_leaf = dict(zip(map(id, leaves), _differentiate(outputs, leaves, tangents, recorder), strict=True))
-    found = [None if source.leaf is None else by_leaf.get(id(source.leaf)) for source in sources]
-    grads = [None if grad is None else recorder.node_of(grad) for grad in found]
+    found = _differentiate(list(outputs.values()), list(leaves.values()), tangents, recorder)
+    for i, grad in zip(leaves, found, strict=True):
+        grads[i] = None if grad is None else recorder.node_of(grad)
     if not any(grads):
         # such as a view of a leaf made under no_grad, which is a leaf of its own
         raise GraphBreak(TRACE_FAILED, "an output requires grad, and no input is behind it")
-    return nodes, differentiable, grads
+    return nodes, list(outputs), grads
 
 
 def _differentiate(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import Argument
 
 from torchjit_torch.operators import is_view, writes_to
 
@@ -53,8 +53,10 @@ _EITHER = frozenset({"aten::bmm", "aten::dot", "aten::mm", "aten::mul", "aten::m
 _TOGETHER: dict[str, tuple[int, ...]] = {
     "aten::add": (0, 1),
     "aten::cat": (0,),
+    "aten::constant_pad_nd": (0, 2),
     "aten::index_add": (0, 3),
     "aten::index_put": (0, 2),
+    "aten::masked_fill": (0, 2),
     "aten::scatter_add": (0, 3),
     "aten::select_scatter": (0, 1),
     "aten::slice_scatter": (0, 1),
@@ -81,31 +83,19 @@ def is_zero(node: fx.Node, zeros: set[fx.Node]) -> bool:
     if name in _EITHER:
         return node.args[0] in zeros or node.args[1] in zeros
     if name in _TOGETHER:
-        return _are_zero([item for k in _TOGETHER[name] for item in _items(_argument(node, k, ()))], zeros)
-    if name in _FILLED:
-        return node.args[0] in zeros and _is_constant_zero(_argument(node, 2, 0))
-    gradients = [_argument(node, k, None) for k in _gradients(node.target)]
-    given = [item for item in gradients if isinstance(item, fx.Node)]
-    return bool(given) and all(item in zeros for item in given)
+        items = _items(node, _TOGETHER[name])
+        return any(item in zeros for item in items) and all(item in zeros or _is_constant_zero(item) for item in items)
+    given = [item for item in _items(node, _gradients(node.target)) if isinstance(item, fx.Node)]
+    return bool(given) and zeros.issuperset(given)
 
 
-_FILLED = frozenset({"aten::constant_pad_nd", "aten::masked_fill"})
-"""Zero if the first argument is and what they fill in, the third, is a constant zero."""
+def _items(node: fx.Node, positions: Sequence[int]) -> list[Argument]:
+    """These arguments, as far as they are given; those of lists one by one."""
+    given = [node.args[k] for k in positions if k < len(node.args)]
+    return [item for value in given for item in (value if isinstance(value, (tuple, list)) else (value,))]
 
 
-def _argument(node: fx.Node, k: int, default: object) -> Any:
-    return node.args[k] if k < len(node.args) else default
-
-
-def _are_zero(items: Sequence[Any], zeros: set[fx.Node]) -> bool:
-    return any(item in zeros for item in items) and all(item in zeros or _is_constant_zero(item) for item in items)
-
-
-def _items(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _is_constant_zero(value: Any) -> bool:
+def _is_constant_zero(value: Argument) -> bool:
     if not isinstance(value, fx.Node):
         return isinstance(value, (bool, int, float, complex)) and value == 0
     if not isinstance(value.target, OpOverload):

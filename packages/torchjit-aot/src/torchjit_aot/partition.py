@@ -20,7 +20,7 @@ from typing import TypeAlias, final
 import attrs
 from torch import fx
 
-from torchjit_aot.autograd_nodes.needs import Needs, ancestors, backward_values, protect_inputs
+from torchjit_aot.autograd_nodes.needs import Needs, ancestors, backward_values, protect_inputs, reached
 from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_symbolic, owner_of
 from torchjit_aot.dinic import FlowNetwork
 from torchjit_aot.formulas import Formula, find_formulas
@@ -200,14 +200,12 @@ class _Cutter:
 
     def _chain(self, wanted: Sequence[fx.Node], stop: AbstractSet[fx.Node]) -> set[fx.Node]:
         """What has to run to compute these values from those in `stop`."""
-        found: set[fx.Node] = set()
-        stack = list(wanted)
-        while stack:
-            node = stack.pop()
-            if node not in found and node not in stop and node.op == "call_function":
-                found.add(node)
-                stack.extend(parents_of(node, self.formulas))
-        return found
+
+        def sources(node: fx.Node) -> list[fx.Node]:
+            parents = parents_of(node, self.formulas)
+            return [n for n in parents if n not in stop and n.op == "call_function"]
+
+        return reached((n for n in wanted if n not in stop and n.op == "call_function"), sources)
 
     def seconds(self, partition: Partition) -> float:
         """Modelled time of what the backward computes again."""

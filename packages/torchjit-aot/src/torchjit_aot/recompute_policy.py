@@ -58,16 +58,11 @@ def banned_nodes(
     for node in order:
         tag = RECOMPUTE.of(node)  # the program's own wish, which comes before any allowance
         forced = (node in allowed and tag not in _SAVE) or (tag in _RECOMPUTE and node not in exits)
-        why = (
-            REMEMBERED
-            if node in kept
-            else _why_never(node, has_formula=node in formulas)
-            or (None if forced else _why_not(node, needs, node in formulas, materialize))
-        )
+        why = REMEMBERED if node in kept else _why_never(node, has_formula=node in formulas)
+        if why is None and not forced:
+            why = _why_not(node, needs, node in formulas, materialize)
         if why is None:
-            size = bytes_of(node.meta["val"])
-            cone = frozenset().union(*(reads[parent] for parent in parents_of(node, formulas)))
-            large = frozenset(leaf for leaf in cone if 2 * bytes_of(leaf.meta["val"]) >= size)
+            large = _large_reads(node, [reads[parent] for parent in parents_of(node, formulas)])
             if len(large) <= _MOST_READS or forced or is_alias(node) or is_symbolic(node):
                 reads[node] = large
                 continue
@@ -75,6 +70,12 @@ def banned_nodes(
         banned[node] = why
         reads[node] = frozenset([node]) if not isinstance(node.meta["val"], (tuple, list)) else frozenset()
     return banned
+
+
+def _large_reads(node: fx.Node, cones: Sequence[frozenset[fx.Node]]) -> frozenset[fx.Node]:
+    """What its recomputation reads, as far as it is about as large."""
+    size = bytes_of(node.meta["val"])
+    return frozenset(leaf for leaf in frozenset().union(*cones) if 2 * bytes_of(leaf.meta["val"]) >= size)
 
 
 def _results_of_regions(order: Sequence[fx.Node]) -> set[fx.Node]:

@@ -217,10 +217,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return out
         if func in _LIFTS and type(args[0]) is not FakeTensor:
             return self._lift(func, args[0])
-        if not self._all_fake(args):
-            args = self._fakes(args)
-        if kwargs and not self._all_fake(tuple(kwargs.values())):
-            kwargs = {key: self._fakes(value) for key, value in kwargs.items()}
+        if not (self._all_fake(args) and self._all_fake(tuple(kwargs.values()))):
+            args, kwargs = self._fakes(args), {key: self._fakes(value) for key, value in kwargs.items()}
         if func in _SAME_VALUE:
             out = func(*args, **kwargs)
             self.track(out, self._nodes[id(args[0])])
@@ -229,33 +227,38 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if writes_metadata(func):
             return self._write_metadata(func, args, kwargs)
         node_args = self._to_nodes(args)
-        node_kwargs = {key: self._to_nodes(value) for key, value in kwargs.items()} if kwargs else {}
+        node_kwargs = {key: self._to_nodes(value) for key, value in kwargs.items()}
         out = with_kernel_dtypes(func, args, func(*args, **kwargs))
         self._record(func, args, kwargs, node_args, node_kwargs, out)
         return out
 
     def _record(self, func: Any, args: Any, kwargs: Any, node_args: Any, node_kwargs: Any, out: Any) -> None:
-        writes = bool(writes_to(func))
-        self.written |= writes
-        if writes and func.name().startswith("aten::_foreach_"):  # on real tensors these move versions, on fakes not
-            lists = [args[a] if isinstance(a, int) else kwargs[a] for a in writes_to(func)]
-            torch._C._increment_version([t for tensors in lists for t in tensors])
-        if isinstance(out, SYMBOLIC_TYPES) or (isinstance(out, (int, float, bool)) and not writes):
-            if isinstance(out, SYMBOLIC_TYPES):
-                self.symbols.bind(out, self._call(func, node_args, node_kwargs, out))
+        written = writes_to(func)
+        if written:
+            self.written = True
+            if func.name().startswith("aten::_foreach_"):  # on real tensors these move versions, on fakes not
+                lists = [args[a] if isinstance(a, int) else kwargs[a] for a in written]
+                torch._C._increment_version([t for tensors in lists for t in tensors])
+        elif isinstance(out, (int, float, bool)):
             return
         node = self._call(func, node_args, node_kwargs, out)
+        if isinstance(out, SYMBOLIC_TYPES):
+            self.symbols.bind(out, node)
+            return
         if self._policy is not None and not self._backward:
             RECOMPUTE.put(node, what_to_do(self._policy, func, args, kwargs, out))
         if isinstance(out, torch.Tensor):
             self._bind(out, node, func, args, kwargs, None)
         elif isinstance(out, (tuple, list)):
-            for index, item in enumerate(out):
-                if isinstance(item, torch.Tensor) and id(item) not in self._nodes:
-                    part = self._call(operator.getitem, (node, index), {}, item)
-                    if RECOMPUTE.marks(node):
-                        part.meta[RECOMPUTE.name] = node.meta[RECOMPUTE.name]
-                    self._bind(item, part, func, args, kwargs, index)
+            self._bind_items(out, node, func, args, kwargs)
+
+    def _bind_items(self, out: Sequence[Any], node: fx.Node, func: OpOverload, args: Any, kwargs: Any) -> None:
+        for index, item in enumerate(out):
+            if isinstance(item, torch.Tensor) and id(item) not in self._nodes:
+                part = self._call(operator.getitem, (node, index), {}, item)
+                if RECOMPUTE.marks(node):
+                    part.meta[RECOMPUTE.name] = node.meta[RECOMPUTE.name]
+                self._bind(item, part, func, args, kwargs, index)
 
     def _bind(self, out: torch.Tensor, node: fx.Node, func: Any, args: Any, kwargs: Any, index: int | None) -> None:
         if id(out) not in self._nodes:
@@ -303,12 +306,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return self._nodes[id(value)]
             except KeyError:
                 raise GraphBreak(TRACE_FAILED, "a fake tensor that the trace did not make") from None
-        if kind is tuple or kind is list or isinstance(value, (tuple, list)):
-            return (
-                type(value)([self._to_nodes(v) for v in value])
-                if kind in (tuple, list)
-                else [self._to_nodes(v) for v in value]
-            )
+        if isinstance(value, (tuple, list)):
+            made = [self._to_nodes(v) for v in value]
+            return tuple(made) if kind is tuple else made
         if kind in SYMBOLIC_TYPES:
             return self.symbols.node_for(value)
         if kind is torch.Generator:

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, final
 
 import attrs
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+from torchjit_aot.refusals import TRACE_FAILED
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["RECURRENT", "read_by_recurrent_layers", "run_recurrent"]
 
@@ -48,10 +51,14 @@ _FUSED = frozenset({"StackBackward0", "CatBackward0"})
 """Operators whose results autograd does not remember."""
 
 
+def _frozen(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(values)
+
+
 @final
 @attrs.frozen(eq=False)
 class _Call:
-    """What is no tensor in a call; see the schemas.
+    """A call of a layer, with the arguments of the schemas in their order.
 
     Attributes:
         autocast: the dtype of autocast, if it is on.
@@ -60,6 +67,10 @@ class _Call:
     """
 
     kind: str
+    data: Tensor
+    batches: Tensor | None
+    states: tuple[Tensor, ...] = attrs.field(converter=_frozen)
+    weights: tuple[Tensor, ...] = attrs.field(converter=_frozen)
     biases: bool
     layers: int
     dropout: float
@@ -69,8 +80,8 @@ class _Call:
     dtype: torch.dtype
     state_dtype: torch.dtype
     autocast: torch.dtype | None
-    needed: tuple[bool, ...] = ()
-    once: tuple[bool, ...] = ()
+    needed: tuple[bool, ...] = attrs.field(converter=_frozen)
+    once: tuple[bool, ...] = attrs.field(converter=_frozen)
 
     @property
     def random(self) -> bool:
@@ -78,20 +89,47 @@ class _Call:
         return self.train and self.dropout > 0 and self.layers > 1
 
     @property
-    def options(self) -> tuple[Any, ...]:
-        return (
-            self.biases, self.layers, self.dropout, self.train, self.both_ways, self.batch_first,
-            self.dtype, self.state_dtype, self.autocast, list(self.needed), list(self.once),
-        )  # fmt: skip
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What may have a gradient."""
+        return (self.data, *self.states, *self.weights)
 
-    def run(self, data: Any, batches: Any, states: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """As the operators take them."""
+        return tuple(list(v) if type(v) is tuple else v for v in attrs.astuple(self, recurse=False))
+
+    def on(self, tensors: Sequence[Tensor]) -> _Call:
+        """The same call of other tensors."""
+        data, *rest = tensors
+        count = len(self.states)
+        return attrs.evolve(self, data=data, states=rest[:count], weights=rest[count:])
+
+    def run(self) -> list[Tensor]:
         """Call torch's function: its result and the final states."""
-        state = tuple(states) if self.kind == "lstm" else states[0]
+        state = self.states if self.kind == "lstm" else self.states[0]
         options = (self.biases, self.layers, self.dropout, self.train, self.both_ways)
-        with torch.autocast(data.device.type, self.autocast, enabled=self.autocast is not None):
-            if batches is not None:
-                return list(_BY_NAME[self.kind](data, batches, state, list(weights), *options))
-            return list(_BY_NAME[self.kind](data, state, list(weights), *options, self.batch_first))
+        with torch.autocast(self.data.device.type, self.autocast, enabled=self.autocast is not None):
+            if self.batches is not None:
+                return list(_BY_NAME[self.kind](self.data, self.batches, state, list(self.weights), *options))
+            return list(_BY_NAME[self.kind](self.data, state, list(self.weights), *options, self.batch_first))
+
+    def layouts(self) -> list[_Layout]:
+        """Of the result and the final states."""
+        data, features = self.data, self.states[0].size(2) * (2 if self.both_ways else 1)
+        strides: tuple[int, ...]
+        if data.dim() == 2:
+            strides = (features, 1)
+        elif self.batch_first:
+            strides = (features, data.size(0) * features, 1)
+        else:
+            strides = (data.size(1) * features, features, 1)
+        result = ((*data.shape[:-1], features), strides, self.dtype)
+        of_states = [(tuple(s.shape), (s.size(1) * s.size(2), s.size(2), 1), self.state_dtype) for s in self.states]
+        return [result, *of_states]
+
+
+_Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+"""Sizes, strides and dtype."""
 
 
 def read_by_recurrent_layers(graph: fx.Graph) -> set[fx.Node]:
@@ -102,69 +140,72 @@ def read_by_recurrent_layers(graph: fx.Graph) -> set[fx.Node]:
 # ----------------------------------------------------------------------------------------------- while a graph is traced
 
 
-def run_recurrent(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def run_recurrent(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """Call one of the functions of `RECURRENT` on fakes, as one operator.
 
     Returns:
-        What it returns; NotImplemented where torch has to take it apart (under transforms), or raise its own error.
+        What it returns.
+
+    Raises:
+        GraphBreak: it is no such operator under a transform of `torch.func`, nor with what eager PyTorch broadcasts or refuses.
     """
-    if kwargs or len(args) != 9 or _is_under_transform():
-        return NotImplemented
-    packed = not isinstance(args[3], bool)
-    data, batches, state, weights, *options = (*args, False) if packed else (args[0], None, *args[1:])
-    states = [state] if isinstance(state, torch.Tensor) else list(state)
-    tensors = [data, *states, *weights]
-    if not all(type(t) is FakeTensor and t.is_floating_point() for t in tensors):
-        return NotImplemented
-    if [type(o) for o in options] != [bool, int, float, bool, bool, bool]:
-        return NotImplemented
-    autocast = torch.get_autocast_dtype(data.device.type) if torch.is_autocast_enabled(data.device.type) else None
-    call = _read(RECURRENT[function], (*options, data.dtype, data.dtype, autocast, (), ()))
-    if not _states_fit(call, data, batches, states):
-        return NotImplemented
-    dtype, state_dtype = _dtypes(call, data, states, weights)
-    call = attrs.evolve(call, dtype=dtype, state_dtype=state_dtype)
-    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
-        return _forward_operator(call, batches, data, states, weights)[: 1 + len(states)]
-    once = tuple(t.is_leaf or autocast is None for t in tensors)
-    call = attrs.evolve(call, needed=tuple(t.requires_grad for t in tensors), once=once)
-    return tuple(_Layer.apply(*tensors, batches, len(states), call))
-
-
-def _is_under_transform() -> bool:
-    """Is this a call inside of a transform of `torch.func`, or in forward mode?"""
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return transformed or torch.autograd.forward_ad._current_level >= 0
+    if kwargs or len(args) != 9 or transformed or torch.autograd.forward_ad._current_level >= 0:
+        raise GraphBreak(TRACE_FAILED, "a recurrent layer under a transform")
+    packed = not isinstance(args[3], bool)
+    data, batches, state, *rest = (*args, False) if packed else (args[0], None, *args[1:])
+    states = [state] if isinstance(state, Tensor) else state
+    autocast = torch.get_autocast_dtype(data.device.type) if torch.is_autocast_enabled(data.device.type) else None
+    given = (RECURRENT[function], data, batches, states, *rest, data.dtype, data.dtype, autocast, (), ())
+    call = _Call(*given)
+    _refuse(call)
+    dtype, state_dtype = _dtypes(call)
+    call = attrs.evolve(call, dtype=dtype, state_dtype=state_dtype)
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in call.tensors):
+        return _forward_operator(call)[: 1 + len(states)]
+    once = [t.is_leaf or autocast is None for t in call.tensors]
+    call = attrs.evolve(call, needed=[t.requires_grad for t in call.tensors], once=once)
+    made: Any = _Layer.apply(*call.tensors, call)
+    return tuple(made)
 
 
-def _states_fit(call: _Call, data: Any, batches: Any, states: Sequence[Any]) -> bool:
-    """Do the initial states have the sizes that the final ones get? If not, eager PyTorch broadcasts them or raises."""
-    rank = 2 if batches is not None else 3
-    rows = call.layers * (2 if call.both_ways else 1)
-    if data.dim() != rank or any(s.dim() != 3 or s.size(0) != rows for s in states):
-        return False
-    if batches is not None:
-        return all(s.size(1) == states[0].size(1) for s in states)
-    return all(s.size(1) == data.size(0 if call.batch_first else 1) for s in states)
+def _refuse(call: _Call) -> None:
+    """Look at a call on fakes.
+
+    Raises:
+        GraphBreak: it is of something else than floating-point numbers, or its initial states have not the sizes that the final ones
+            get: eager PyTorch broadcasts them or raises.
+    """
+    plain = all(type(t) is FakeTensor and t.is_floating_point() for t in call.tensors)
+    if not plain or [type(o) for o in call.arguments[5:11]] != [bool, int, float, bool, bool, bool]:
+        raise GraphBreak(TRACE_FAILED, "a recurrent layer of something else than floating-point numbers")
+    if not _states_fit(call):
+        raise GraphBreak(TRACE_FAILED, "a recurrent layer whose initial states have other sizes than the final ones")
 
 
-def _dtypes(call: _Call, data: Any, states: Sequence[Any], weights: Sequence[Any]) -> tuple[torch.dtype, torch.dtype]:
+def _states_fit(call: _Call) -> bool:
+    first = 0 if call.batch_first else 1
+    batch = call.data.shape[first : first + 1] if call.batches is None else call.states[0].shape[1:2]
+    sizes = (call.layers * (2 if call.both_ways else 1), *batch)
+    rank = 3 if call.batches is None else 2
+    return call.data.dim() == rank and all(s.dim() == 3 and s.shape[:2] == sizes for s in call.states)
+
+
+def _dtypes(call: _Call) -> tuple[torch.dtype, torch.dtype]:
     """The dtypes of result and final states, from a layer over one step; raises what torch raises for wrong sizes."""
-    step = attrs.evolve(call, batch_first=False)
+    data: Any = call.data
     with _disable_current_modes(), data.fake_mode, enable_python_dispatcher(), torch.no_grad():
-        short = torch.empty((1, states[0].size(1), data.size(-1)), dtype=data.dtype, device=data.device)
-        made = step.run(short, None, states, weights)
+        short = torch.empty((1, call.states[0].size(1), data.size(-1)), dtype=data.dtype, device=data.device)
+        made = attrs.evolve(call, data=short, batches=None, batch_first=False).run()
     if call.autocast is not None and data.device.type == "cuda" and data.dtype != torch.float64:
         return call.autocast, call.autocast  # there all kernels of these layers are cast to
     return made[0].dtype, made[1].dtype
 
 
-def _forward_operator(call: _Call, batches: Any, data: Any, states: Any, weights: Any) -> tuple[Any, ...]:
+def _forward_operator(call: _Call) -> tuple[Tensor, ...]:
     name = ("remember" if any(call.needed) else "forward") + ("_random" if call.random else "")
     with torch._C._AutoDispatchBelowAutograd():
-        made: tuple[Any, ...] = getattr(_OPERATORS, name).default(
-            call.kind, data, batches, list(states), list(weights), *call.options
-        )
+        made: tuple[Tensor, ...] = getattr(_OPERATORS, name).default(*call.arguments)
     return made
 
 
@@ -173,34 +214,23 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
-        *tensors, batches, count, call = args  # what is no tensor comes last: it has no edge
-        data, *rest = tensors
-        *made, state = _forward_operator(call, batches, data, rest[:count], rest[count:])
-        ctx.call, ctx.count = call, count
+        *tensors, call = args  # what is no tensor comes last: it has no edge
+        call = call.on(tensors)
+        *made, state = _forward_operator(call)
+        ctx.call = call
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(state, batches, *tensors)
-        return tuple(made[: 1 + count])
+        ctx.save_for_backward(state, *tensors)
+        return tuple(made[: 1 + len(call.states)])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        state, batches, data, *rest = ctx.saved_tensors
-        call, count = ctx.call, ctx.count
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        state, *tensors = ctx.saved_tensors
         with torch._C._AutoDispatchBelowAutograd():
-            found = iter(
-                _OPERATORS.backward.default(
-                    state, list(gradients), call.kind, data, batches, rest[:count], rest[count:], *call.options
-                )
-            )
-        return (*[next(found) if needed else None for needed in call.needed], None, None, None)
+            found = iter(_OPERATORS.backward.default(state, list(gradients), *ctx.call.on(tensors).arguments))
+        return (*[next(found) if needed else None for needed in ctx.call.needed], None)
 
 
 # ---------------------------------------------------------------------------------------------------- when the graph runs
-
-
-def _read(kind: str, options: Sequence[Any]) -> _Call:
-    names = [field.name for field in attrs.fields(_Call)][1:]
-    given: dict[str, Any] = dict(zip(names, options, strict=True))
-    return _Call(kind, **{**given, "needed": tuple(given["needed"]), "once": tuple(given["once"])})
 
 
 @contextlib.contextmanager
@@ -227,23 +257,19 @@ class _Remembered:
         spent: a backward has freed that.
     """
 
-    def __init__(self, call: _Call, data: Any, batches: Any, states: Any, weights: Any) -> None:
+    def __init__(self, call: _Call) -> None:
         with _autograd_works():
-            given = (data, *states, *weights)
-            own = [t.detach() for t in given]
-            # Of its own: a graph may hold initial states in one place and save them in another, as it does with zeros.
-            own[1 : 1 + len(states)] = [t.detach().clone() for t in states]
-            self.leaves = [t.requires_grad_(n) for t, n in zip(own, call.needed, strict=True)]
+            # States of its own: a graph may hold initial states in one place and save them in another, as it does with zeros.
+            own = attrs.evolve(call, states=[t.clone() for t in call.states]).tensors
+            self.leaves = [t.detach().requires_grad_(n) for t, n in zip(own, call.needed, strict=True)]
             # Autocast casts a leaf once for all steps, so that its gradient is summed up in the lower precision.
-            first, *rest = [
-                leaf if once else leaf.view_as(leaf) for leaf, once in zip(self.leaves, call.once, strict=True)
-            ]
-            self.results = call.run(first, batches, rest[: len(states)], rest[len(states) :])
+            used = [leaf if once else leaf.view_as(leaf) for leaf, once in zip(self.leaves, call.once, strict=True)]
+            self.results = call.on(used).run()
         self.spent = False
-        self._shared = [leaf for n, leaf in enumerate(self.leaves) if not 1 <= n <= len(states)]
+        self._shared = [leaf for n, leaf in enumerate(self.leaves) if not 1 <= n <= len(call.states)]
         self._lock = threading.Lock()
 
-    def gradients(self, results: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    def gradients(self, results: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of the leaves that want one.
 
         They are summed up in the leaves: asked for by name (`autograd.grad`), the engine would first look which of all its nodes lead
@@ -258,36 +284,33 @@ class _Remembered:
                 leaf.grad = None
         return found
 
-    def saw(self, data: torch.Tensor, weights: Sequence[torch.Tensor]) -> bool:
+    def saw(self, call: _Call) -> bool:
         """Are these tensors the memory that it read, and is there still what autograd remembers of it?"""
         return not self.spent and all(
             leaf.data_ptr() == t.data_ptr() and leaf.stride() == t.stride()
-            for leaf, t in zip(self._shared, (data, *weights), strict=True)
+            for leaf, t in zip(self._shared, (call.data, *call.weights), strict=True)
         )
 
 
-def _run_forward(kind: str, data: Any, batches: Any, states: Any, weights: Any, *options: Any) -> tuple[Any, ...]:
-    call = _read(kind, options)
-    made = _conformed(call, call.run(data, batches, states, weights), data, states)
-    return (*made, data.new_empty(0, dtype=torch.uint8))
+def _run_forward(*given: Any) -> tuple[Tensor, ...]:
+    call = _Call(*given)
+    return (*_conformed(call, call.run()), call.data.new_empty(0, dtype=torch.uint8))
 
 
-def _run_remembering(kind: str, data: Any, batches: Any, states: Any, weights: Any, *options: Any) -> tuple[Any, ...]:
-    call = _read(kind, options)
-    state: Any = _random_state(data.device) if call.random else data.new_empty(0, dtype=torch.uint8)
-    state.remembered = _Remembered(call, data, batches, states, weights)
+def _run_remembering(*given: Any) -> tuple[Tensor, ...]:
+    call = _Call(*given)
+    state: Any = _random_state(call.data.device) if call.random else call.data.new_empty(0, dtype=torch.uint8)
+    state.remembered = _Remembered(call)
     results = [r.detach().clone() if _is_remembered(r) else r.detach() for r in state.remembered.results]
-    return (*_conformed(call, results, data, states), state)
+    return (*_conformed(call, results), state)
 
 
-def _run_backward(
-    state: Any, gradients: Any, kind: str, data: Any, batches: Any, states: Any, weights: Any, *options: Any
-) -> list[torch.Tensor]:
-    call = _read(kind, options)
+def _run_backward(state: Tensor, gradients: Sequence[Tensor | None], *given: Any) -> list[Tensor]:
+    call = _Call(*given)
     remembered = getattr(state, "remembered", None)
-    if remembered is None or not remembered.saw(data, weights):
-        with _random_numbers_from(state, data.device) if call.random else contextlib.nullcontext():
-            remembered = _Remembered(call, data, batches, states, weights)
+    if remembered is None or not remembered.saw(call):
+        with _random_numbers_from(state, call.data.device) if call.random else contextlib.nullcontext():
+            remembered = _Remembered(call)
     pairs = [(r, g) for r, g in zip(remembered.results, gradients, strict=True) if g is not None and r.requires_grad]
     wanted = [leaf for leaf in remembered.leaves if leaf.requires_grad]
     found = remembered.gradients([r for r, _ in pairs], [g.to(r.dtype) for r, g in pairs])
@@ -300,7 +323,7 @@ def _keeps_graph() -> bool:
     return asked is None or torch._C._current_graph_task_id() < 0 or bool(asked())
 
 
-def _is_remembered(result: torch.Tensor) -> bool:
+def _is_remembered(result: Tensor) -> bool:
     """May autograd remember the memory of the result, which the graph may write to?"""
     node: Any = result.grad_fn
     while node is not None and node.name() == "TransposeBackward0":
@@ -308,14 +331,13 @@ def _is_remembered(result: torch.Tensor) -> bool:
     return node is None or node.name() not in _FUSED
 
 
-def _conformed(call: _Call, results: Sequence[torch.Tensor], data: Any, states: Any) -> list[torch.Tensor]:
+def _conformed(call: _Call, results: Sequence[Tensor]) -> list[Tensor]:
     """The results in the layout and with the dtypes that the trace promised; an empty tensor for a missing cell state."""
-    promised = _layouts(call, data, states)
-    made = [_into(r, like) for r, like in zip(results, promised, strict=False)]
-    return made if len(made) == 3 else [*made, data.new_empty(0)]
+    made = [_into(r, like) for r, like in zip(results, call.layouts(), strict=False)]
+    return made if len(made) == 3 else [*made, call.data.new_empty(0)]
 
 
-def _into(result: torch.Tensor, like: tuple[Any, ...]) -> torch.Tensor:
+def _into(result: Tensor, like: _Layout) -> Tensor:
     sizes, strides, dtype = like
     if result.dtype is dtype and tuple(result.stride()) == strides and tuple(result.shape) == sizes:
         return result
@@ -325,7 +347,7 @@ def _into(result: torch.Tensor, like: tuple[Any, ...]) -> torch.Tensor:
     return made.copy_(result)
 
 
-def _like(gradient: torch.Tensor | None, leaf: torch.Tensor) -> torch.Tensor:
+def _like(gradient: Tensor | None, leaf: Tensor) -> Tensor:
     """In the layout of what it is the gradient of; zeros where there is none."""
     leaf = leaf.detach()
     if gradient is None:
@@ -334,32 +356,16 @@ def _like(gradient: torch.Tensor | None, leaf: torch.Tensor) -> torch.Tensor:
     return gradient if gradient.stride() == made.stride() else made.copy_(gradient)
 
 
-def _layouts(call: _Call, data: Any, states: Any) -> list[tuple[Any, ...]]:
-    """Sizes, strides and dtype of result and final states."""
-    features = states[0].size(2) * (2 if call.both_ways else 1)
-    result: tuple[Any, ...]
-    if data.dim() == 2:
-        result = ((data.size(0), features), (features, 1), call.dtype)
-    elif call.batch_first:
-        batch, steps = data.size(0), data.size(1)
-        result = ((batch, steps, features), (features, batch * features, 1), call.dtype)
-    else:
-        steps, batch = data.size(0), data.size(1)
-        result = ((steps, batch, features), (batch * features, features, 1), call.dtype)
-    of_states = [(tuple(s.shape), (s.size(1) * s.size(2), s.size(2), 1), call.state_dtype) for s in states]
-    return [result, *of_states]
-
-
 _LENGTHS = {"cpu": torch.Generator("cpu").get_state().numel()}
 """How many bytes the state of a device's generator has; other devices have a seed and an offset."""
 
 
-def _random_state(device: torch.device) -> torch.Tensor:
+def _random_state(device: torch.device) -> Tensor:
     return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
 
 
 @contextlib.contextmanager
-def _random_numbers_from(state: torch.Tensor, device: torch.device) -> Iterator[None]:
+def _random_numbers_from(state: Tensor, device: torch.device) -> Iterator[None]:
     """The generator starts from `state`, and is what it was before when the block ends."""
     before = _random_state(device)
     write: Any = torch.set_rng_state if device.type == "cpu" else lambda s: torch.cuda.set_rng_state(s, device)
@@ -370,26 +376,21 @@ def _random_numbers_from(state: torch.Tensor, device: torch.device) -> Iterator[
         write(before)
 
 
-def _fake(kind: str, data: Any, batches: Any, states: Any, weights: Any, *options: Any) -> tuple[Any, ...]:
-    call = _read(kind, options)
-    made = [
-        torch.empty_strided(sizes, strides, dtype=dtype, device=data.device)
-        for sizes, strides, dtype in _layouts(call, data, states)
-    ]
+def _fake(*given: Any) -> tuple[Tensor, ...]:
+    call = _Call(*given)
+    made = [torch.empty_strided(n, s, dtype=d, device=call.data.device) for n, s, d in call.layouts()]
     if len(made) < 3:
-        made.append(data.new_empty(0))
+        made.append(call.data.new_empty(0))
     if call.random and any(call.needed):
-        state = torch.empty(_LENGTHS.get(data.device.type, 16), dtype=torch.uint8, device="cpu")
+        state = torch.empty(_LENGTHS.get(call.data.device.type, 16), dtype=torch.uint8, device="cpu")
     else:
-        state = data.new_empty(0, dtype=torch.uint8)
+        state = call.data.new_empty(0, dtype=torch.uint8)
     return (*made, state)
 
 
-def _fake_backward(
-    state: Any, gradients: Any, kind: str, data: Any, batches: Any, states: Any, weights: Any, *options: Any
-) -> list[Any]:
-    given = [data, *states, *weights]
-    return [torch.empty_like(t) for t, needed in zip(given, options[-2], strict=True) if needed]
+def _fake_backward(state: Tensor, gradients: Sequence[Tensor | None], *given: Any) -> list[Tensor]:
+    call = _Call(*given)
+    return [torch.empty_like(t) for t, needed in zip(call.tensors, call.needed, strict=True) if needed]
 
 
 for _name, _function, _shape in (

@@ -6,10 +6,10 @@ from torchjit_core.reasons import reason
 
 __all__ = [
     "BACKWARD_COMPILER",
+    "COMPLEX_DROPOUT",
     "DOUBLE_BACKWARD",
     "EMPTY_GRAPH",
     "FUNCTIONALIZE",
-    "LSTM_DROPOUT",
     "METADATA_MUTATION",
     "OUTPUT_KIND",
     "RANDOM_IN_BACKWARD",
@@ -57,11 +57,10 @@ SYMBOLIC_EXPRESSION = reason(
     "a symbolic number that cannot be written into the graph",
     "A size is given by an expression whose symbols are no input of the graph, or by an unknown function.",
 )
-LSTM_DROPOUT = reason(
+COMPLEX_DROPOUT = reason(
     "TJ-AOT-008",
     "a layer draws its random numbers in another order when traced",
-    "Dropout of complex numbers, and recurrent layers with dropout under a transform. Eager PyTorch runs them, so that a "
-    "seeded program gives the same numbers.",
+    "Dropout of complex numbers. Eager PyTorch runs it, so that a seeded program gives the same numbers.",
 )
 RANDOM_IN_BACKWARD = reason(
     "TJ-AOT-011",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import pairwise
 from typing import Any, final
 
 import torch
@@ -18,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from torchjit_aot.inputs import no_autocast
 from torchjit_aot.recurrent import RECURRENT, run_recurrent
-from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION, TRACE_FAILED
+from torchjit_aot.refusals import COMPLEX_DROPOUT, METADATA_MUTATION, TRACE_FAILED
 from torchjit_aot.symbols import calculate
 from torchjit_core.reasons import GraphBreak
 
@@ -61,12 +59,9 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
         if node.op == "output":
             return args[0]
         _refuse(node, args, inputs)
-        if node.target not in RECURRENT:
-            refuse_recurrent_dropout(node.target, args)
+        _refuse_operator(node.target, args)
         with _Watch() if _is_opaque(gm, node) else nullcontext():
             env[node] = _run(gm, node, args, kwargs)
-        if node.target not in RECURRENT:
-            refuse_wrong_shape(node.target, args, env[node])
     return None
 
 
@@ -79,7 +74,7 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
         if node.target is copy.deepcopy:
             return _copied(args[0])
         if node.target in RECURRENT:
-            return _run_layer(node.target, args, kwargs)
+            return run_recurrent(node.target, args, kwargs)  # type: ignore[arg-type]
         if node.target in _LEFT_ALONE and "out" in kwargs:
             with no_autocast():
                 return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -87,17 +82,6 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return gm.get_submodule(str(node.target))(*args, **kwargs)
-
-
-def _run_layer(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A recurrent layer, as one operator if it can be."""
-    made = run_recurrent(function, args, kwargs)
-    if made is not NotImplemented:
-        return made
-    refuse_recurrent_dropout(function, args)
-    made = function(*(_for_training(args) if function is torch.lstm else args), **kwargs)
-    refuse_wrong_shape(function, args, made)
-    return made
 
 
 def _copied(value: Any) -> Any:
@@ -113,20 +97,6 @@ def _copied(value: Any) -> Any:
 
 _LEFT_ALONE = (torch.matmul, torch.linalg.matmul)
 """Autocast does not touch calls with `out=`; torch's decomposition of these calls operators that it does touch."""
-
-
-def _for_training(args: Sequence[Any]) -> Sequence[Any]:
-    """The arguments of an LSTM on the CPU, so that it can be differentiated.
-
-    torch's decomposition takes oneDNN's kernel where the input requires no gradient, although the weights do, and runs it without
-    the workspace that its backward reads. For an input that requires gradient it takes the layer apart.
-    """
-    data = args[0]
-    if not torch.is_grad_enabled() or data.requires_grad or data.device.type != "cpu":
-        return args
-    if not any(isinstance(t, torch.Tensor) and t.requires_grad for part in args[1:3] for t in part):
-        return args
-    return (data.detach().requires_grad_(), *args[1:])
 
 
 def with_usable_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -160,50 +130,19 @@ def _refuse(node: fx.Node, args: Sequence[Any], inputs: Sequence[Any]) -> None:
         raise GraphBreak(METADATA_MUTATION, name)
 
 
-def refuse_recurrent_dropout(func: Any, args: Sequence[Any]) -> None:
-    """Look at a call of `torch.lstm` and its like, or of a dropout.
-
-    The arguments are (input, hx, params, has_biases, num_layers, dropout, train, ...), with batch sizes second if packed.
+def _refuse_operator(func: Any, args: Sequence[Any]) -> None:
+    """Look at a call.
 
     Raises:
-        GraphBreak: it applies dropout that draws otherwise than eager PyTorch.
+        GraphBreak: what torch traces is not what its kernels give: a dropout that draws otherwise, a loss of one row with a dimension
+            too many, or (torch 2.11) with labels behind the last one.
     """
-    if func in RECURRENT and any(isinstance(a, float) and a > 0 and b is True for a, b in pairwise(args)):
-        raise GraphBreak(LSTM_DROPOUT, getattr(func, "__name__", ""))
-    if args and isinstance(args[0], torch.Tensor) and args[0].is_complex():
-        name = getattr(func, "__name__", str(func))
-        if "dropout" in name:
-            raise GraphBreak(LSTM_DROPOUT, f"{name} of complex numbers")
-
-
-def refuse_wrong_shape(func: Any, args: Sequence[Any], out: Any) -> None:
-    """What torch traces with a dimension too many: the final states of a deep LSTM (2.11), a loss of one row (2.15).
-
-    Raises:
-        GraphBreak: it did.
-    """
-    if func in RECURRENT:
-        states = next((a for a in args[1:3] if isinstance(a, (tuple, list)) and a), ())
-        if len(out) == 1 + len(states) and any(a.dim() != b.dim() for a, b in zip(out[1:], states, strict=True)):
-            raise GraphBreak(TRACE_FAILED, "the final states of a recurrent layer have a wrong shape")
-    if func in _ROW_LOSSES and isinstance(out, torch.Tensor) and out.dim() > 0 and args[0].dim() < 2:
-        raise GraphBreak(TRACE_FAILED, "the loss of one row has a wrong shape")
-    if func in _ROW_LOSSES and not _formula_ends_at_the_last_label():
-        raise GraphBreak(
-            TRACE_FAILED, "the formula that this version of torch has for the loss goes on behind the last label"
-        )
-
-
-@functools.cache
-def _formula_ends_at_the_last_label() -> bool:
-    """Is torch's own formula of `multilabel_margin_loss` its kernel's? With torch 2.11 it compares with labels behind the first -1, too."""
-    formula = torch._decomp.decomposition_table.get(torch.ops.aten.multilabel_margin_loss_forward.default)
-    if formula is None:
-        return True
-    with torch.utils._python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
-        # The kernel is not asked: while a graph is traced its formula may run in its place.
-        loss = formula(torch.tensor([[0.5, 0.25, 0.0]]), torch.tensor([[1, -1, 0]]), 0)[0]
-        return abs(float(loss) - 2 / 3) < 1e-3
+    if not args or not isinstance(args[0], torch.Tensor):
+        return
+    if args[0].is_complex() and "dropout" in (name := getattr(func, "__name__", str(func))):
+        raise GraphBreak(COMPLEX_DROPOUT, name)
+    if func in _ROW_LOSSES:
+        raise GraphBreak(TRACE_FAILED, "torch's formula of multilabel_margin_loss is not its kernel's")
 
 
 @final
@@ -214,11 +153,9 @@ class _Watch(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func in RECURRENT:
-            return _run_layer(func, args, kwargs or {})
-        refuse_recurrent_dropout(func, args)
-        out = func(*args, **(kwargs or {}))
-        refuse_wrong_shape(func, args, out)
-        return out
+            return run_recurrent(func, args, kwargs or {})
+        _refuse_operator(func, args)
+        return func(*args, **(kwargs or {}))
 
 
 def _is_opaque(gm: fx.GraphModule, node: fx.Node) -> bool:

@@ -12,49 +12,36 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchjit_aot.aliasing import FromSlot, OutputPlan
+from torchjit_aot.aliasing import FromSlot
 from torchjit_aot.autograd_backward import backward_of
-from torchjit_aot.autograd_forward import forward_of, forward_of_part
+from torchjit_aot.autograd_forward import CalledGraph, forward_of
 from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.compiler_protocol import CompiledGraph, writes_last
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.wrapper import (
-    EXCLUDED,
-    Source,
-    in_grad_mode,
-    in_range,
-    make_bases,
-    move_versions,
-    parameters_of,
-    range_name,
-    replays_and_return,
-    slot_names,
-    slot_versions,
-    wire_inputs,
-)
-from torchjit_core.writing import WRITES_FROM
+from torchjit_aot.wrapper import CallText, call_graph, in_grad_mode, range_name, slot_names, slot_versions, untracked
 
-__all__ = ["make_inference", "make_training", "make_training_in_parts"]
+__all__ = ["make_inference", "make_training"]
 
 
 def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[torch.Tensor]) -> bool:
-    plan: OutputPlan = joint.plan
-    whole = joint.shape if isinstance(joint.shape, tuple) else (None, None, ())
+    """Is what the compiled graph takes and returns what the program's does, so that it needs no wrapper?"""
+    done_beside = (
+        state, joint.bases, joint.versions_move, joint.slot_versions, joint.plan.steps, joint.freed, joint.reshaped,
+    )  # fmt: skip
+    return tuple(inputs) == joint.inputs and not any(done_beside) and _returns_its_slots(joint)
+
+
+def _returns_its_slots(joint: JointGraph) -> bool:
+    """Is the program's result a flat sequence of the graph's?"""
+    kind, _, children = joint.shape if isinstance(joint.shape, tuple) else (None, None, ())
+    outputs = joint.plan.outputs
     return (
-        tuple(inputs) == joint.inputs
-        and not state
-        and not joint.bases
-        and not joint.versions_move
-        and not joint.slot_versions
-        and not plan.steps
-        and not joint.freed
-        and not joint.reshaped
-        and whole[0] in (tuple, list)
-        and all(isinstance(child, int) for child in whole[2])
-        and all(isinstance(ref, FromSlot) and ref.index == i for i, ref in enumerate(plan.outputs))
-        and len(plan.outputs) == len(plan.slots)
+        kind in (tuple, list)
+        and all(isinstance(child, int) for child in children)
+        and all(isinstance(ref, FromSlot) and ref.index == i for i, ref in enumerate(outputs))
+        and len(outputs) == len(joint.plan.slots)
     )
 
 
@@ -70,32 +57,22 @@ def make_inference(
         state: tensors that the module holds itself, the last of `joint.inputs` but for the bases.
         name: for tracebacks.
     """
-    grad_mode = torch.is_grad_enabled()
-    must_disable = grad_mode and any(s.leaf is not None for s in joint.sources)
-    source = Source()
+    must_disable = torch.is_grad_enabled() and any(s.leaf is not None for s in joint.sources)
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     guarded = bool(joint.mutated) or autocast or any(_is_made_by_writes(slot) for slot in joint.slots)
     # What is not told its range, such as a recorded CUDA graph, is called from inside of one.
     if not must_disable and not guarded and hasattr(compiled, "range_name") and _is_direct(joint, inputs, state):
         compiled.range_name = range_name(name)
         return compiled
-    make_bases(joint, source)
-    call = in_range(
-        source, f"{source.bind(compiled, 'compiled')}({', '.join(wire_inputs(joint, inputs, source, state))})", name
-    )
-    if guarded:
-        guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
-        call = [f"with {guard}:", *(f"    {line}" for line in call)]
-    source.lines += in_grad_mode(source, False, call) if must_disable else call
-    move_versions(joint, source, state, early=False)
-    move_versions(joint, source, state, early=True)
+    text = CallText(joint, state)
+    call = call_graph(text.source, compiled, text.names(inputs), name)
+    call = untracked(text.source, call) if guarded else call
+    text.source.lines += in_grad_mode(text.source, False, call) if must_disable else call
+    text.move_versions(early=False)
+    text.move_versions(early=True)
     slots = slot_names("s", joint)
-    source.lines += slot_versions(joint, source, slots)
-    replays_and_return(joint, source, state, slots, grad_mode=grad_mode)
-    run = source.function("run", parameters_of(joint, state), f"<torchjit {name}>")
-    if writes_last(compiled):
-        run.writes_last = True
-    return run  # type: ignore[no-any-return]
+    text.source.lines += slot_versions(joint, text.source, slots)
+    return text.function(slots, name, writes_last=writes_last(compiled))
 
 
 def _is_made_by_writes(slot: Any) -> bool:
@@ -107,114 +84,66 @@ def _is_made_by_writes(slot: Any) -> bool:
 
 def make_training(
     joint: JointGraph,
-    inputs: Sequence[fx.Node],
-    saved: Sequence[fx.Node],
-    forward: CompiledGraph,
-    backwards: Backwards,
-    state: Sequence[torch.Tensor],
-    name: str,
-    *,
-    checked: bool = True,
-) -> Callable[..., Any]:
-    """The callable for a graph with a backward: one `autograd.Function`, and the views of its results outside.
-
-    `checked`: the compiled backward relies on the layouts of its inputs.
-    """
-    passed, hidden = _passed(joint, inputs, saved)
-    function = _function(
-        forward_of(joint, passed, hidden, inputs, saved, forward, name, checked),
-        backward_of(joint, passed, bool(hidden), saved, backwards, name, checked),
-    )
-    source = Source()
-    make_bases(joint, source)
-    move_versions(joint, source, state, early=True)
-    moved = WRITES_FROM in source.bound
-    names = wire_inputs(joint, passed, source, state)
-    cut = _without_gradient(joint)
-    wired = ", ".join(f"{name}.detach()" if node in cut else name for node, name in zip(passed, names, strict=True))
-    if hidden:
-        wired += f", ({', '.join(wire_inputs(joint, hidden, source, state))},)"
-    call = f"s = {source.bind(function.apply, 'apply')}({wired})"
-    if torch.is_grad_enabled():
-        source.lines.append(call)
-    else:  # the graph begins in a no_grad block and leaves it: what requires grad was made after that
-        source.lines += in_grad_mode(source, True, [call])
-    move_versions(joint, source, state, early=False)
-    names = slot_names("s", joint)
-    if len(names) == 1:
-        names = ["s"] if isinstance(joint.slots[0], fx.Node) else names
-    replays_and_return(joint, source, state, names, grad_mode=torch.is_grad_enabled())
-    run = source.function("run", parameters_of(joint, state), f"<torchjit {name}>")
-    if writes_last(forward) and not moved:
-        run.writes_last = True
-    return run  # type: ignore[no-any-return]
-
-
-def _function(forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
-    members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "boxed_grads_call": True}
-    return type("CompiledGraphFunction", (torch.autograd.Function,), members)
-
-
-def make_training_in_parts(
-    joint: JointGraph,
-    inputs: Sequence[fx.Node],
-    saved: Sequence[fx.Node],
-    forward: CompiledGraph,
+    forward: CalledGraph,
     parts: Sequence[tuple[Part, Backwards]],
     state: Sequence[torch.Tensor],
     name: str,
     *,
     checked: bool = True,
 ) -> Callable[..., Any]:
-    """As `make_training`, with one forward and an `autograd.Function` for each part, which takes what the forward has computed."""
-    source = Source()
-    make_bases(joint, source)
-    move_versions(joint, source, state, early=True)
-    moved = WRITES_FROM in source.bound
-    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
-    call = f"{source.bind(forward, 'compiled')}({', '.join(wire_inputs(joint, inputs, source, state))})"
-    lines = in_range(source, call, f"{name}_forward")
-    source.lines += in_grad_mode(source, False, [f"with {guard}:", *(f"    {line}" for line in lines)])
-    names = slot_names("s", joint)
-    source.lines += slot_versions(joint, source, names)
+    """The callable for a graph with a backward: one `autograd.Function` for each part, and the views of its results outside.
+
+    That of a single part calls the graph. Those of several take what the graph, called before, has computed.
+
+    Args:
+        joint: what was traced.
+        forward: the compiled forward.
+        parts: the results, with their backwards.
+        state: see `make_inference`.
+        name: for the profiler and tracebacks.
+        checked: the compiled backward relies on the layouts of its inputs.
+    """
+    text, several = CallText(joint, state), len(parts) > 1
+    source = text.source
+    moved = text.move_versions(early=True)
+    slots = slot_names("s", joint)
+    if several:
+        call = call_graph(source, forward.compiled, text.names(forward.inputs), f"{name}_forward")
+        source.lines += in_grad_mode(source, False, untracked(source, call))
+        source.lines += slot_versions(joint, source, slots)
     calls = []
     for n, (part, backwards) in enumerate(parts):
-        written = part.joint.mutated_under_grad
-        passed = [n for i, n in enumerate(joint.inputs) if part.joint.grads[i] is not None or i in written]
-        others = [node for node in part.saved if node.op == "placeholder" and node not in passed]
-        function = _function(
-            forward_of_part(joint, part, passed, others, saved, name, checked),
-            backward_of(part.joint, passed, True, part.saved, backwards, name, checked),
-        )
-        wired = wire_inputs(joint, passed, source, state)
-        rest = [
-            f"{text}.detach()" if isinstance(node.meta["val"], torch.Tensor) else text
-            for node, text in zip(others, wire_inputs(joint, others, source, state), strict=True)
-        ]
-        calls.append(
-            f"n{n} = {source.bind(function.apply, 'apply')}({', '.join([*wired, ''])}({', '.join(['s', *rest])},))"
-        )
+        passed, hidden = _passed_to_part(joint, part) if several else _passed(joint, forward)
+        members = {
+            "forward": staticmethod(forward_of(joint, part, passed, hidden, forward, name, several, checked)),
+            "backward": staticmethod(backward_of(part, passed, bool(hidden) or several, backwards, name, checked)),
+            "boxed_grads_call": True,
+        }
+        function: Any = type("CompiledGraphFunction", (torch.autograd.Function,), members)
+        given = _given(text, passed, hidden, several)
+        calls.append(f"n{n} = {source.bind(function.apply, 'apply')}({given})")
         for place, slot in enumerate(part.slots):
-            names[slot] = f"n{n}[{place}]" if len(part.slots) > 1 else f"n{n}"
-    if torch.is_grad_enabled():
-        source.lines += calls
-    else:
-        source.lines += in_grad_mode(source, True, calls)
-    move_versions(joint, source, state, early=False)
-    replays_and_return(joint, source, state, names, grad_mode=torch.is_grad_enabled())
-    run = source.function("run", parameters_of(joint, state), f"<torchjit {name}>")
-    if writes_last(forward) and not moved:
-        run.writes_last = True
-    return run  # type: ignore[no-any-return]
+            if isinstance(joint.slots[slot], fx.Node):
+                slots[slot] = f"n{n}[{place}]" if len(part.slots) > 1 else f"n{n}"
+    # Where the graph begins in a no_grad block and leaves it, what requires grad was made after that.
+    source.lines += calls if torch.is_grad_enabled() else in_grad_mode(source, True, calls)
+    text.move_versions(early=False)
+    return text.function(slots, name, writes_last=writes_last(forward.compiled) and not moved)
 
 
-def _without_gradient(joint: JointGraph) -> set[fx.Node]:
-    """The inputs that autograd knows and that get no gradient: it must not walk through this call to where they come from,
-    or a backward of this graph would free what a backward of theirs still needs."""
-    return {node for node, source in _uninvolved(joint) if not source.static}
+def _given(text: CallText, passed: Sequence[fx.Node], hidden: Sequence[fx.Node], called: bool) -> str:
+    """The text of an autograd function's arguments. `called`: with what the graph gave, which several functions take."""
+    # Autograd must not walk through this call to where these come from, or a backward of this graph would free what a backward
+    # of theirs still needs.
+    cut = {node for node, source in _uninvolved(text.joint) if not source.static}
+    cut.update(node for node in hidden if called and isinstance(node.meta["val"], torch.Tensor))
+    wired = [f"{text.name(node)}.detach()" if node in cut else text.name(node) for node in (*passed, *hidden)]
+    rest = [*(["s"] if called else []), *wired[len(passed) :]]
+    return ", ".join([*wired[: len(passed)], *([f"({', '.join(rest)},)"] if rest else [])])
 
 
 def _uninvolved(joint: JointGraph) -> list[tuple[fx.Node, GraphInput]]:
+    """The inputs that autograd knows and that get no gradient."""
     return [
         (node, source)
         for i, (node, grad, source) in enumerate(zip(joint.inputs, joint.grads, joint.sources, strict=True))
@@ -222,21 +151,23 @@ def _uninvolved(joint: JointGraph) -> list[tuple[fx.Node, GraphInput]]:
     ]
 
 
-def _passed(
-    joint: JointGraph, inputs: Sequence[fx.Node], saved: Sequence[fx.Node]
-) -> tuple[list[fx.Node], list[fx.Node]]:
-    """What goes through the autograd function: the forward's inputs, and inputs that only the backward needs.
+def _passed(joint: JointGraph, forward: CalledGraph) -> tuple[list[fx.Node], list[fx.Node]]:
+    """What goes through an autograd function that calls the graph: its inputs, and inputs that only the backward needs.
 
     Returns:
         Its arguments; and what it is given in a tuple, which autograd does not see: parameters without a gradient, whose
         hooks would be called with None.
     """
-    passed = list(inputs)
-    wanted = [node for node in saved if node.op == "placeholder"]
+    wanted = [*forward.inputs, *(node for node in forward.saved if node.op == "placeholder")]
     wanted += [node for node, grad in zip(joint.inputs, joint.grads, strict=True) if grad is not None]
     wanted += [joint.inputs[i] for i in joint.mutated_under_grad]
-    for node in wanted:
-        if node not in passed:
-            passed.append(node)
     parameters = {node for node, source in _uninvolved(joint) if source.static}
+    passed = list(dict.fromkeys(wanted))
     return [node for node in passed if node not in parameters], [node for node in passed if node in parameters]
+
+
+def _passed_to_part(joint: JointGraph, part: Part) -> tuple[list[fx.Node], list[fx.Node]]:
+    """The same where the graph is called before: the inputs with a gradient or a new history; further ones that the backward reads."""
+    written = part.joint.mutated_under_grad
+    passed = [n for i, n in enumerate(joint.inputs) if part.joint.grads[i] is not None or i in written]
+    return passed, [node for node in part.saved if node.op == "placeholder" and node not in passed]

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
-from torchjit_aot.autograd_nodes.needs import effects_of_backward
+from torchjit_aot.autograd_nodes.needs import ancestors, effects_of_backward
 from torchjit_aot.costs import bytes_of, is_symbolic
 from torchjit_aot.formulas import Formula
 from torchjit_aot.graph_writer import GraphWriter
@@ -131,7 +131,7 @@ def laid_out(writer: GraphWriter, node: fx.Node, strides: Sequence[Any]) -> fx.N
 def build_forward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> BuiltGraph:
     """The graph of the slots, the mutations, and the saved values that are not inputs."""
     wanted = [*live_nodes(joint), *saved]
-    needed = _closure(wanted)
+    needed = ancestors(wanted)
     inputs = tuple(
         node for node in (*joint.inputs, *(n for n, _ in joint.constants)) if node in needed or node in _written(joint)
     )
@@ -173,7 +173,7 @@ def build_backward(joint: JointGraph, partition: Partition, name: str) -> BuiltG
     inputs = (*partition.saved, *joint.tangents)
     builder = _Builder(partition.formulas)
     effects = effects_of_backward(joint)
-    needed = _closure([*grads, *effects], set(inputs))
+    needed = ancestors([*grads, *effects], set(inputs))
     with joint.fake_mode, torch.no_grad(), enable_python_dispatcher():
         builder.add_inputs(inputs)
         for node in joint.graph.nodes:
@@ -183,18 +183,6 @@ def build_backward(joint: JointGraph, partition: Partition, name: str) -> BuiltG
             builder.add(grad)
     builder.graph.output(tuple(builder.copies[g] if g is not None else None for g in joint.grads))
     return _finish(joint, builder, inputs, name)
-
-
-def _closure(wanted: Sequence[fx.Node], stop: set[fx.Node] | None = None) -> set[fx.Node]:
-    found: set[fx.Node] = set()
-    stack = list(wanted)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            if not stop or node not in stop:
-                stack.extend(node.all_input_nodes)
-    return found
 
 
 def _finish(joint: JointGraph, builder: _Builder, inputs: tuple[fx.Node, ...], name: str) -> BuiltGraph:

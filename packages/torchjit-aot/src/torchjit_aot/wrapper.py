@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 from torch import fx
 
-from torchjit_aot.aliasing import Constant, FromInput, FromSlot, Ref
+from torchjit_aot.aliasing import Constant, FromInput, FromSlot, Ref, ReplayStep
 from torchjit_aot.autograd_nodes.freed_history import with_freed_history
+from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.synthetic_bases import real_base
@@ -17,27 +18,23 @@ from torchjit_core.events import current_compile_id
 from torchjit_core.writing import WRITES_FROM
 
 __all__ = [
-    "EXCLUDED",
+    "CallText",
     "Source",
+    "call_graph",
     "in_grad_mode",
     "in_range",
-    "make_bases",
-    "move_versions",
-    "parameters_of",
     "range_name",
-    "replays_and_return",
     "slot_names",
     "slot_versions",
-    "wire_inputs",
+    "untracked",
     "writes",
 ]
 
-EXCLUDED = (
+_EXCLUDED = (
     torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
     | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 )
-"""Compiled graphs run without autocast (the casts are in the graph) and without view and version tracking."""
 
 
 @final
@@ -66,85 +63,9 @@ class Source:
         return made
 
 
-# -------------------------------------------------------------------------------------------------- the call itself
-
-
-def wire_inputs(
-    joint: JointGraph, inputs: Sequence[fx.Node], source: Source, state: Sequence[torch.Tensor]
-) -> list[str]:
-    """The text for each of the compiled graph's inputs: a parameter of the wrapper or a bound tensor."""
-    count = _count(joint, state)
-    names = {node: f"a{i}" for i, node in enumerate(joint.inputs[:count])}
-    for node, tensor in zip(joint.inputs[count : count + len(state)], state, strict=True):
-        names[node] = source.bind(tensor, "p")
-    for number, i in enumerate(joint.base_inputs):
-        names[joint.inputs[i]] = f"b{number}"
-    for node, tensor in joint.constants:
-        names[node] = source.bind(tensor, "c")
-    return [names[node] for node in inputs]
-
-
-def _count(joint: JointGraph, state: Sequence[torch.Tensor]) -> int:
-    """How many values the caller passes."""
-    return len(joint.inputs) - len(state) - len(joint.bases)
-
-
-def make_bases(joint: JointGraph, source: Source) -> None:
-    """Lines that make, from the first of the inputs that share memory, the tensor that spans them."""
-    for number, base in enumerate(joint.bases):
-        made = f"{source.bind(real_base)}(a{base.members[0]}, {source.bind(base, 'base')})"
-        source.lines.append(f"b{number} = {made}")
-
-
-def _input_name(joint: JointGraph, index: int, source: Source, state: Sequence[torch.Tensor]) -> str:
-    return wire_inputs(joint, [joint.inputs[index]], source, state)[0]
-
-
-def replays_and_return(
-    joint: JointGraph, source: Source, state: Sequence[torch.Tensor], slots: Sequence[str], *, grad_mode: bool
-) -> None:
-    """Lines that make the views that are results, outside of the graph, and return everything in the program's structure."""
-    plan = joint.plan
-
-    def text(ref: Ref) -> str:
-        if isinstance(ref, FromInput):
-            return _input_name(joint, ref.index, source, state)
-        if isinstance(ref, FromSlot):
-            return slots[ref.index]
-        if isinstance(ref, Constant):
-            value = ref.value
-            return repr(value) if value is None or type(value) in (bool, int, str) else source.bind(value)
-        return f"r{ref.index}"
-
-    def argument(value: Any) -> str:
-        if isinstance(value, FromSlot):
-            return slots[value.index]
-        if isinstance(value, (tuple, list)):
-            return f"[{', '.join(argument(v) for v in value)}]"
-        return repr(value) if value is None or type(value) in (bool, int) else source.bind(value)
-
-    slots = list(slots)
-    for slot, leaves in joint.freed.items():
-        given = ", ".join([slots[slot], *(_input_name(joint, i, source, state) for i in leaves)])
-        source.lines.append(f"h{slot} = {source.bind(with_freed_history)}({given})")
-        slots[slot] = f"h{slot}"
-    for index, func, others in joint.reshaped:
-        given = ", ".join([_input_name(joint, index, source, state), *(argument(a) for a in others)])
-        source.lines.append(f"{source.bind(func, 'reshape')}({given})")
-    for i, step in enumerate(plan.steps):
-        args = [text(step.source), *(argument(a) for a in step.args)]
-        args += [f"{key}={argument(value)}" for key, value in step.kwargs.items()]
-        call = f"{source.bind(step.func, 'view')}({', '.join(args)})"
-        item = "" if step.index is None else f"[{step.index}]"
-        if step.own_version is not None:
-            source.lines.append(f"r{i} = {text(step.source)}.data")
-            source.lines += _set_versions(source, {f"r{i}": step.own_version})
-        elif step.grad_mode == grad_mode:
-            source.lines.append(f"r{i} = {call}{item}")
-        else:
-            source.lines += in_grad_mode(source, bool(step.grad_mode), [f"r{i} = {call}{item}"])
-    result = rebuild_source(joint.shape, [text(ref) for ref in plan.outputs], source.bind)
-    source.lines.append(f"return {result}")
+def indented(lines: Sequence[str]) -> list[str]:
+    """The lines as the body of a statement."""
+    return [f"    {line}" for line in lines]
 
 
 def in_grad_mode(source: Source, enabled: bool, lines: Sequence[str]) -> list[str]:
@@ -155,10 +76,21 @@ def in_grad_mode(source: Source, enabled: bool, lines: Sequence[str]) -> list[st
         f"grad = {source.bind(torch.is_grad_enabled, 'is_grad')}()",
         "try:",
         f"    {set_grad}({enabled})",
-        *(f"    {line}" for line in lines),
+        *indented(lines),
         "finally:",
         f"    {set_grad}(grad)",
     ]
+
+
+def untracked(source: Source, lines: Sequence[str]) -> list[str]:
+    """The lines without autocast (the casts are in the graph) and without the tracking of views and versions."""
+    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
+    return [f"with {guard}:", *indented(lines)]
+
+
+def call_graph(source: Source, compiled: CompiledGraph, arguments: Sequence[str], name: str) -> list[str]:
+    """Lines for the call of a compiled graph, with its results in `s`."""
+    return in_range(source, f"{source.bind(compiled, 'compiled')}({', '.join(arguments)})", name)
 
 
 def range_name(name: str) -> str:
@@ -179,19 +111,110 @@ def in_range(source: Source, call: str, name: str, result: str = "s") -> list[st
     ]
 
 
-def move_versions(joint: JointGraph, source: Source, state: Sequence[torch.Tensor], *, early: bool) -> None:
-    """Lines that count the writes to inputs: `early` those that eager PyTorch counts before it saves anything."""
-    moving = [
-        i
-        for i in sorted(joint.versions_move)
-        if early == (i in joint.versions_early and i not in joint.mutated)
-        and i not in joint.mutated_under_grad
-        and not joint.sources[i].real.is_inference()
-    ]
-    if moving:
-        names = ", ".join(name for i in moving for name in [_input_name(joint, i, source, state)] * writes(joint, i))
-        source.bound.setdefault(WRITES_FROM, len(source.lines) + 2)  # the first line is the signature
-        source.lines.append(f"{source.bind(torch._C._increment_version)}([{names}])")
+# -------------------------------------------------------------------------------------------------- the call itself
+
+
+@final
+class CallText:
+    """The text of what runs at each call, section by section; see `torchjit_aot.runtime`.
+
+    Args:
+        joint: what was traced.
+        state: tensors that the module holds itself, the last of `joint.inputs` but for the bases.
+    """
+
+    def __init__(self, joint: JointGraph, state: Sequence[torch.Tensor]) -> None:
+        self.joint, self.source = joint, Source()
+        count = len(joint.inputs) - len(state) - len(joint.bases)
+        self._parameters = [f"a{i}" for i in range(count)]
+        self._names = dict(zip(joint.inputs[:count], self._parameters, strict=True))
+        self._held = {
+            **dict(zip(joint.inputs[count : count + len(state)], state, strict=True)),
+            **dict(joint.constants),
+        }
+        for number, (i, base) in enumerate(zip(joint.base_inputs, joint.bases, strict=True)):
+            self._names[joint.inputs[i]] = f"b{number}"
+            made = f"{self.source.bind(real_base)}(a{base.members[0]}, {self.source.bind(base, 'base')})"
+            self.source.lines.append(f"b{number} = {made}")
+
+    def name(self, node: fx.Node) -> str:
+        """The text for an input of the graph: a parameter, the memory of several, or a bound tensor."""
+        return self._names[node] if node in self._names else self.source.bind(self._held[node], "p")
+
+    def names(self, nodes: Sequence[fx.Node]) -> list[str]:
+        """The same for several."""
+        return [self.name(node) for node in nodes]
+
+    def move_versions(self, *, early: bool) -> bool:
+        """Lines that count the writes to inputs: `early` those that eager PyTorch counts before it saves anything. Are there any?"""
+        joint, source = self.joint, self.source
+        moving = [
+            i
+            for i in sorted(joint.versions_move)
+            if early == (i in joint.versions_early and i not in joint.mutated)
+            and i not in joint.mutated_under_grad
+            and not joint.sources[i].real.is_inference()
+        ]
+        if moving:
+            names = ", ".join(name for i in moving for name in [self.name(joint.inputs[i])] * writes(joint, i))
+            source.bound.setdefault(WRITES_FROM, len(source.lines) + 2)  # the first line is the signature
+            source.lines.append(f"{source.bind(torch._C._increment_version)}([{names}])")
+        return bool(moving)
+
+    def function(self, slots: Sequence[str], name: str, *, writes_last: bool) -> Callable[..., Any]:
+        """Compile the text, with lines that make the views that are results, outside of the graph, and return everything.
+
+        Args:
+            slots: texts for the results of the graph.
+            name: for tracebacks.
+            writes_last: see `GraphCompiler`.
+        """
+        joint, lines = self.joint, self.source.lines
+        slots = list(slots)
+        for slot, leaves in joint.freed.items():
+            given = ", ".join([slots[slot], *(self.name(joint.inputs[i]) for i in leaves)])
+            lines.append(f"h{slot} = {self.source.bind(with_freed_history)}({given})")
+            slots[slot] = f"h{slot}"
+        for index, func, others in joint.reshaped:
+            given = ", ".join([self.name(joint.inputs[index]), *(self._argument(a, slots) for a in others)])
+            lines.append(f"{self.source.bind(func, 'reshape')}({given})")
+        for i, step in enumerate(joint.plan.steps):
+            lines += self._replay(f"r{i}", step, slots)
+        result = rebuild_source(joint.shape, [self._output(ref, slots) for ref in joint.plan.outputs], self.source.bind)
+        lines.append(f"return {result}")
+        run: Any = self.source.function("run", ", ".join(self._parameters), f"<torchjit {name}>")
+        if writes_last:
+            run.writes_last = True
+        return run  # type: ignore[no-any-return]
+
+    def _replay(self, variable: str, step: ReplayStep, slots: Sequence[str]) -> list[str]:
+        """Lines that make a view again."""
+        start = self._output(step.source, slots)
+        if step.own_version is not None:
+            return [f"{variable} = {start}.data", *_set_versions(self.source, {variable: step.own_version})]
+        args = [start, *(self._argument(a, slots) for a in step.args)]
+        args += [f"{key}={self._argument(value, slots)}" for key, value in step.kwargs.items()]
+        item = "" if step.index is None else f"[{step.index}]"
+        line = f"{variable} = {self.source.bind(step.func, 'view')}({', '.join(args)}){item}"
+        same = step.grad_mode == torch.is_grad_enabled()
+        return [line] if same else in_grad_mode(self.source, step.grad_mode, [line])
+
+    def _output(self, ref: Ref, slots: Sequence[str]) -> str:
+        if isinstance(ref, FromInput):
+            return self.name(self.joint.inputs[ref.index])
+        if isinstance(ref, FromSlot):
+            return slots[ref.index]
+        if isinstance(ref, Constant):
+            value = ref.value
+            return repr(value) if value is None or type(value) in (bool, int, str) else self.source.bind(value)
+        return f"r{ref.index}"
+
+    def _argument(self, value: Any, slots: Sequence[str]) -> str:
+        if isinstance(value, FromSlot):
+            return slots[value.index]
+        if isinstance(value, (tuple, list)):
+            return f"[{', '.join(self._argument(v, slots) for v in value)}]"
+        return repr(value) if value is None or type(value) in (bool, int) else self.source.bind(value)
 
 
 def writes(joint: JointGraph, index: int) -> int:
@@ -222,8 +245,3 @@ def _count_writes(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) 
 def slot_names(prefix: str, joint: JointGraph) -> list[str]:
     """The text for each result of the compiled graph, which are items of `prefix`; constants are none."""
     return [f"{prefix}[{i}]" if isinstance(s, fx.Node) else repr(s) for i, s in enumerate(joint.slots)]
-
-
-def parameters_of(joint: JointGraph, state: Sequence[torch.Tensor]) -> str:
-    """The wrapper's own parameters."""
-    return ", ".join(f"a{i}" for i in range(_count(joint, state)))

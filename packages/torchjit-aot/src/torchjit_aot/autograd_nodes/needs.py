@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import final
 
 import attrs
@@ -15,32 +16,30 @@ from torchjit_aot.joint import JointGraph
 from torchjit_torch.node_meta import BACKWARD
 from torchjit_torch.operators import has_effect
 
-__all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_inputs"]
+__all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_inputs", "reached"]
 
 aten = torch.ops.aten
 
 
-def ancestors(nodes: Sequence[fx.Node], stop: set[fx.Node] | None = None) -> set[fx.Node]:
+def reached(nodes: Iterable[fx.Node], following: Callable[[fx.Node], Iterable[fx.Node]]) -> set[fx.Node]:
+    """The nodes, and what follows from them one by one."""
     found: set[fx.Node] = set()
     stack = list(nodes)
     while stack:
         node = stack.pop()
         if node not in found:
             found.add(node)
-            if stop is None or node not in stop:
-                stack.extend(node.all_input_nodes)
+            stack.extend(following(node))
     return found
 
 
-def _descendants(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    found = set(nodes)
-    stack = list(nodes)
-    while stack:
-        for user in stack.pop().users:
-            if user not in found:
-                found.add(user)
-                stack.append(user)
-    return found
+def ancestors(nodes: Iterable[fx.Node], stop: AbstractSet[fx.Node] = frozenset()) -> set[fx.Node]:
+    """The nodes, and what they are computed from; not what those in `stop` are."""
+    return reached(nodes, lambda node: () if node in stop else node.all_input_nodes)
+
+
+def _descendants(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    return reached(nodes, lambda node: node.users)
 
 
 @final
@@ -98,21 +97,20 @@ def protect_inputs(joint: JointGraph) -> set[fx.Node]:
     """
     changed = {*joint.mutated, *(i for i, _, _ in joint.reshaped)}
     changing = [node for i, node in enumerate(joint.inputs) if i in changed or _is_inference(joint.sources[i].real)]
-    unsafe = set(changing)
-    for node in joint.graph.nodes:
-        if is_alias(node) and any(source in unsafe for source in node.all_input_nodes):
-            unsafe.add(node)
-    if not unsafe:
-        return unsafe
-    needs = backward_values(joint)
+    views = {node: reached([node], lambda source: filter(is_alias, source.users)) for node in changing}
+    unsafe: set[fx.Node] = set().union(*views.values())
+    needs = backward_values(joint) if unsafe else None
     for node in changing:
-        if not any(view in needs.read for view in unsafe & _descendants([node])):
-            continue
-        with joint.graph.inserting_after(node):
-            clone = joint.graph.call_function(aten.clone.default, (node,))
-        clone.meta = {key: value for key, value in node.meta.items() if key != "static"}
-        for user in list(node.users):
-            if user is not clone:
-                user.replace_input_with(node, clone)
-        unsafe -= _descendants([node]) - {node}
+        if needs is not None and not views[node].isdisjoint(needs.read):
+            _read_a_clone(joint.graph, node)
+            unsafe -= views[node] - {node}
     return unsafe
+
+
+def _read_a_clone(graph: fx.Graph, node: fx.Node) -> None:
+    with graph.inserting_after(node):
+        clone = graph.call_function(aten.clone.default, (node,))
+    clone.meta = {key: value for key, value in node.meta.items() if key != "static"}
+    for user in list(node.users):
+        if user is not clone:
+            user.replace_input_with(node, clone)

@@ -44,20 +44,22 @@ class Part:
 
 
 def parts_of(joint: JointGraph, saved: Sequence[fx.Node], build: Callable[[], BuiltGraph]) -> tuple[Part, ...]:
-    """The parts; none where one node does.
+    """The parts; one with all results, constants among them, where one node does.
 
     Args:
         joint: the whole.
         saved: what its backward reads.
         build: makes the backward's graph of the whole.
     """
+    whole = Part(joint, tuple(range(len(joint.slots))), tuple(saved), build)
     if len(joint.dependence.components) < 2 or _is_one_node(joint, saved):
-        return ()
+        return (whole,)
     together = _with_same_inputs_behind(joint)
     if len(together) < 2:
-        return ()
+        return (whole,)
     parts = [_part(joint, sorted(tangents), build) for tangents in together]
-    return tuple(part for part in parts if part is not None) if None not in parts else ()
+    alone = tuple(part for part in parts if part is not None)
+    return alone if len(alone) == len(parts) else (whole,)
 
 
 def _is_one_node(joint: JointGraph, saved: Sequence[fx.Node]) -> bool:
