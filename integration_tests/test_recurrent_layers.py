@@ -247,11 +247,15 @@ def test_wrong_sizes_raise_eagers_error() -> None:
     def f(x: torch.Tensor, h: torch.Tensor) -> Any:
         return torch.gru(x, h, weights, True, 1, 0.0, False, False, False)
 
+    def outcome(call: Any, x: torch.Tensor, h: torch.Tensor) -> Any:
+        try:
+            return call(x, h)[0].shape
+        except RuntimeError as error:
+            return str(error)
+
     compiled = torchjit.compile(f)
-    for x, h in ((torch.randn(3, 2, 7), torch.zeros(1, 2, 5)), (torch.randn(0, 2, 4), torch.zeros(1, 2, 5))):
-        with pytest.raises(RuntimeError) as want:
-            f(x, h)
-        with pytest.raises(RuntimeError) as got:
-            compiled(x, h)
-        assert str(got.value) == str(want.value)
-    assert compiled(torch.randn(3, 2, 4), torch.zeros(1, 1, 5))[0].shape == (3, 2, 5)  # the state is broadcast
+    for sizes, state in (((3, 2, 7), (1, 2, 5)), ((0, 2, 4), (1, 2, 5)), ((3, 2, 4), (1, 1, 5))):
+        x, h = torch.randn(sizes), torch.zeros(state)
+        want = outcome(f, x, h)
+        assert outcome(compiled, x, h) == want
+        assert isinstance(want, str) or state[1] == 1  # which some versions of torch broadcast

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, final
 
 from torchjit_core.expr.bounds import ZERO, Bounds
@@ -400,108 +401,58 @@ def _below(rest: Expr, divisor: Expr) -> bool:
     return gap is not None and gap > 0
 
 
-def _floordiv(left: Expr, right: Expr) -> Expr:
+def _reduced(left: Expr, right: Expr) -> tuple[Expr, Expr, Expr, int]:
+    """(q, l, r, c) with left // right == q + l // r and left % right == c * (l % r), where l and r are as small as may be."""
+    quotient, factor = constant(0), 1
+    while left.terms:
+        if len(right.terms) == 1:
+            whole, left = _split(left, right)
+            quotient = quotient + whole if quotient.terms else whole
+        common = math.gcd(_content(left), _content(right))
+        if common <= 1 or not left.terms:
+            break
+        left, right, factor = _scaled_down(left, common), _scaled_down(right, common), factor * common
+    return quotient, left, right, factor
+
+
+def _of_numbers(operation: Callable[[int, int], int], left: Expr, right: Expr) -> Expr | None:
+    """A quotient or a remainder that is a number whatever the symbols are."""
     if right.value == 0:
-        raise ZeroDivisionError(f"({left}) // 0")
-    if right.value is not None and right.value < 0 and left.value is None and left is not right:
+        raise ZeroDivisionError(f"({left}) {'//' if operation is operator.floordiv else '%'} 0")
+    if left is right:
+        return constant(operation(1, 1))
+    return None if left.value is None or right.value is None else constant(operation(left.value, right.value))
+
+
+def _floordiv(left: Expr, right: Expr) -> Expr:
+    known = _of_numbers(operator.floordiv, left, right)
+    if known is not None:
+        return known
+    if right.value is not None and right.value < 0:
         left, right = -left, -right
-    return _first_known(_QUOTIENTS, left, right) or _atom("floordiv", left, right)
+    quotient, left, right, _ = _reduced(left, right)
+    if not left.terms or _below(left, right):
+        return quotient
+    nested = _single_operation(left)
+    if nested is not None and nested.kind == "floordiv" and _positive(nested.right) and _positive(right):
+        rest = _floordiv(nested.left, nested.right * right)
+    else:
+        rest = _atom("floordiv", left, right)
+    return quotient + rest if quotient.terms else rest
 
 
 def _mod(left: Expr, right: Expr) -> Expr:
-    if right.value == 0:
-        raise ZeroDivisionError(f"({left}) % 0")
-    return _first_known(_REMAINDERS, left, right) or _atom("mod", left, right)
-
-
-_Rule: TypeAlias = Callable[[Expr, Expr], Expr | None]
-
-
-def _first_known(rules: Sequence[_Rule], left: Expr, right: Expr) -> Expr | None:
-    for rule in rules:
-        known = rule(left, right)
-        if known is not None:
-            return known
-    return None
-
-
-def _quotient_of_numbers(left: Expr, right: Expr) -> Expr | None:
-    if left.value is not None and right.value is not None:
-        return constant(left.value // right.value)
-    return constant(1) if left is right else None
-
-
-def _quotient_by_one_term(left: Expr, right: Expr) -> Expr | None:
-    if len(right.terms) == 1:
-        quotient, rest = _split(left, right)
-        if quotient.terms:
-            return quotient + _floordiv(rest, right) if rest.terms else quotient
-    return None if left.terms else left
-
-
-def _quotient_without_common_factor(left: Expr, right: Expr) -> Expr | None:
-    common = math.gcd(_content(left), _content(right))
-    return _floordiv(_scaled_down(left, common), _scaled_down(right, common)) if common > 1 else None
-
-
-def _quotient_of_less(left: Expr, right: Expr) -> Expr | None:
-    return constant(0) if _below(left, right) else None
-
-
-def _quotient_of_quotient(left: Expr, right: Expr) -> Expr | None:
-    nested = _single_operation(left)
-    if nested is not None and nested.kind == "floordiv" and _positive(nested.right) and _positive(right):
-        return _floordiv(nested.left, nested.right * right)
-    return None
-
-
-_QUOTIENTS: tuple[_Rule, ...] = (
-    _quotient_of_numbers,
-    _quotient_by_one_term,
-    _quotient_without_common_factor,
-    _quotient_of_less,
-    _quotient_of_quotient,
-)
-
-
-def _remainder_of_numbers(left: Expr, right: Expr) -> Expr | None:
-    if left.value is not None and right.value is not None:
-        return constant(left.value % right.value)
-    return constant(0) if left is right or not left.terms else None
-
-
-def _remainder_by_one_term(left: Expr, right: Expr) -> Expr | None:
-    if len(right.terms) != 1:
-        return None
-    rest = _split(left, right)[1]
-    return None if rest is left else _mod(rest, right) if rest.terms else rest
-
-
-def _remainder_with_common_factor(left: Expr, right: Expr) -> Expr | None:
-    common = math.gcd(_content(left), _content(right))
-    if common > 1 and _positive(right):
-        return _mod(_scaled_down(left, common), _scaled_down(right, common)) * common
-    return None
-
-
-def _remainder_of_less(left: Expr, right: Expr) -> Expr | None:
-    return left if _below(left, right) else None
-
-
-def _remainder_of_remainder(left: Expr, right: Expr) -> Expr | None:
+    known = _of_numbers(operator.mod, left, right)
+    if known is not None:
+        return known
+    _, left, right, factor = _reduced(left, right)
+    if not left.terms or _below(left, right):
+        return left * factor if left.terms else left
     nested = _single_operation(left)
     if nested is not None and nested.kind == "mod" and nested.right.divisible_by(right):
-        return _mod(nested.left, right)
-    return None
-
-
-_REMAINDERS: tuple[_Rule, ...] = (
-    _remainder_of_numbers,
-    _remainder_by_one_term,
-    _remainder_with_common_factor,
-    _remainder_of_less,
-    _remainder_of_remainder,
-)
+        return _mod(nested.left, right) * factor
+    rest = _atom("mod", left, right)
+    return rest * factor if factor > 1 else rest
 
 
 def _positive(e: Expr) -> bool:
@@ -558,11 +509,11 @@ def _value(e: Expr, env: Mapping[Symbol, int], made: dict[Operation, int]) -> in
 
 def _operation_value(operation: Operation, env: Mapping[Symbol, int], made: dict[Operation, int]) -> int:
     left, right = _value(operation.left, env, made), _value(operation.right, env, made)
-    if operation.kind == "floordiv":
-        return left // right
-    if operation.kind == "mod":
-        return left % right
-    return max(left, right) if operation.kind == "max" else min(left, right)
+    value: int = _INT_OPERATIONS[operation.kind](left, right)
+    return value
+
+
+_INT_OPERATIONS: dict[str, Any] = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
 
 
 def _atom_substitute(atom: Atom, mapping: Mapping[Symbol, Expr | int], made: dict[Expr, Expr]) -> Expr:
@@ -570,11 +521,10 @@ def _atom_substitute(atom: Atom, mapping: Mapping[Symbol, Expr | int], made: dic
         return as_expr(mapping.get(atom, atom))
     assert isinstance(atom, Operation)
     left, right = atom.left.substitute(mapping, made), atom.right.substitute(mapping, made)
-    if atom.kind == "floordiv":
-        return left // right
-    if atom.kind == "mod":
-        return left % right
-    return _extreme(atom.kind, left, right)
+    return _EXPR_OPERATIONS[atom.kind](left, right)
+
+
+_EXPR_OPERATIONS = {"floordiv": _floordiv, "mod": _mod, "max": maximum, "min": minimum}
 
 
 # ---------------------------------------------------------------------- intervals
@@ -633,8 +583,9 @@ def _atom_bounds(atom: Atom, ranges: Mapping[Symbol, Bounds]) -> Bounds:
         return atom.bounds if told is None else atom.bounds.intersect(told)
     assert isinstance(atom, Operation)
     left, right = atom.left.bounds(ranges), atom.right.bounds(ranges)
-    if atom.kind == "floordiv":
-        return left // right
-    if atom.kind == "mod":
-        return left % right
-    return left.maximum(right) if atom.kind == "max" else left.minimum(right)
+    return _BOUNDS_OPERATIONS[atom.kind](left, right)
+
+
+_BOUNDS_OPERATIONS = {
+    "floordiv": Bounds.__floordiv__, "mod": Bounds.__mod__, "max": Bounds.maximum, "min": Bounds.minimum,
+}  # fmt: skip
