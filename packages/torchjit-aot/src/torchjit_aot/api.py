@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
-from torchjit_aot.compiler_protocol import CompiledGraph, Kind
+from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, Kind, Run
 from torchjit_aot.entry import compile
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.joint_passes import prepare_joint
@@ -18,11 +18,11 @@ from torchjit_aot.settings import AotSettings
 
 __all__ = ["PlainCompiler", "aot_function", "joint_graph"]
 
-PlainCompiler: TypeAlias = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
+PlainCompiler: TypeAlias = Callable[[fx.GraphModule, list[Any]], CompiledGraph]
 """`(graph module, example inputs) -> callable`, the convention of torch.compile's backends."""
 
 
-def _call_graph(f: Callable[..., Any], count: int) -> fx.GraphModule:
+def _call_graph(f: Run, count: int) -> fx.GraphModule:
     """A graph whose only node calls `f`: the trace looks inside."""
     graph = fx.Graph()
     inputs = [graph.placeholder(f"arg{i}") for i in range(count)]
@@ -30,7 +30,7 @@ def _call_graph(f: Callable[..., Any], count: int) -> fx.GraphModule:
     return fx.GraphModule({}, graph)
 
 
-def joint_graph(f: Callable[..., Any], args: Sequence[Any], *, settings: AotSettings | None = None) -> JointGraph:
+def joint_graph(f: Run, args: Sequence[Any], *, settings: AotSettings | None = None) -> JointGraph:
     """The functional graph of `f`'s forward and backward.
 
     Args:
@@ -44,13 +44,13 @@ def joint_graph(f: Callable[..., Any], args: Sequence[Any], *, settings: AotSett
 
 
 def aot_function(
-    f: Callable[..., Any],
+    f: Run,
     fw_compiler: PlainCompiler | None = None,
     bw_compiler: PlainCompiler | None = None,
     *,
     partitioner: Partitioner | None = None,
     settings: AotSettings | None = None,
-) -> Callable[..., Any]:
+) -> Run:
     """Compile `f` and its backward, one specialisation for each kind of arguments.
 
     Args:
@@ -63,7 +63,7 @@ def aot_function(
     Returns:
         A function that behaves as `f`.
     """
-    entries: dict[Any, Callable[..., Any]] = {}
+    entries: dict[Hashable, Run] = {}
     forward = _adapt(fw_compiler)
     backward = _adapt(bw_compiler) if bw_compiler is not None else forward
 
@@ -84,11 +84,11 @@ def aot_function(
     return compiled
 
 
-def _autocast() -> tuple[Any, ...]:
+def _autocast() -> tuple[Hashable, ...]:
     return tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda"))
 
 
-def _kind_of(value: Any) -> Any:
+def _kind_of(value: Any) -> Hashable:
     if isinstance(value, torch.Tensor):
         layout = (value.shape, value.stride(), value.storage_offset()) if value.layout == torch.strided else id(value)
         return (
@@ -105,7 +105,7 @@ def _kind_of(value: Any) -> Any:
     return (type(value), value)
 
 
-def _adapt(compiler: PlainCompiler | None) -> Any:
+def _adapt(compiler: PlainCompiler | None) -> GraphCompiler:
     if compiler is None:
         return run_eagerly
 

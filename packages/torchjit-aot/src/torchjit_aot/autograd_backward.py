@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -13,6 +13,7 @@ from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.leaf_hooks import call_hooks_for_gradients_only
 from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.autograd_nodes.saved_tensors import saved_tensors
+from torchjit_aot.compiler_protocol import Run
 from torchjit_aot.double_backward import linked, links_of, refuse_double_backward
 from torchjit_aot.held_inputs import check_saved_layout, is_static
 from torchjit_aot.hooked import unhooked
@@ -27,7 +28,7 @@ _GRADS_IN_A_LIST = hasattr(torch.autograd.Function, "boxed_grads_call")
 
 def backward_of(
     part: Part, passed: Sequence[fx.Node], hidden: bool, backwards: Backwards, name: str, checked: bool
-) -> Callable[..., Any]:
+) -> Run:
     """The backward: the tangents of all results in, the gradients of what was passed to the forward out.
 
     Args:
@@ -60,7 +61,7 @@ class _BackwardText:
         grad_of = {node: f"d[{i}]" for i, (node, grad) in graded if grad is not None}
         self._results = [grad_of.get(node, "None") for node in passed] + ["None"] * hidden
 
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Run:
         """Write and compile it."""
         source, results = self._source, self._results
         self._take_gradients()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import final
 
 import attrs
 import torch
 from torch import fx
 
 from torchjit_aot.autograd_nodes.nodes import Part
-from torchjit_aot.compiler_protocol import CompiledGraph
+from torchjit_aot.compiler_protocol import CompiledGraph, Run
 from torchjit_aot.double_backward import keep_links, links_of
 from torchjit_aot.held_inputs import is_static, note_saved_layout
 from torchjit_aot.hooked import note_hooked
@@ -45,7 +45,7 @@ def forward_of(
     name: str,
     called: bool,
     checked: bool,
-) -> Callable[..., Any]:
+) -> Run:
     """What gives results of a graph to autograd: `(ctx, *passed)`, and a tuple of what it does not see if there is any.
 
     Args:

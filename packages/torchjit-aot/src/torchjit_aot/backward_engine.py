@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
 
 import torch
+from torch.autograd.graph import Node
 
 __all__ = ["gradients", "needs_python_engine"]
 
@@ -20,12 +20,12 @@ def needs_python_engine(tensors: Sequence[torch.Tensor]) -> bool:
     return any(t.device.type == "cuda" for t in tensors) and not torch.cuda.is_available()
 
 
-def _edge(tensor: torch.Tensor) -> tuple[Any, int]:
+def _edge(tensor: torch.Tensor) -> tuple[Node, int]:
     edge = torch.autograd.graph.get_gradient_edge(tensor)
     return edge.node, edge.output_nr
 
 
-def _fit(gradient: torch.Tensor | None, node: Any, slot: int) -> torch.Tensor | None:
+def _fit(gradient: torch.Tensor | None, node: Node, slot: int) -> torch.Tensor | None:
     """What autograd's `validate_outputs` does: reduce to the forward's shape, cast to its dtype."""
     if gradient is None:
         return None
@@ -44,10 +44,10 @@ def gradients(
 
     Nodes run in falling order of their sequence number, that is, in reversed order of the forward.
     """
-    waiting: dict[Any, list[torch.Tensor | None]] = {}
-    queue: list[tuple[int, int, Any]] = []
+    waiting: dict[Node, list[torch.Tensor | None]] = {}
+    queue: list[tuple[int, int, Node]] = []
 
-    def feed(node: Any, slot: int, gradient: torch.Tensor | None) -> None:
+    def feed(node: Node, slot: int, gradient: torch.Tensor | None) -> None:
         buffer = waiting.get(node)
         if buffer is None:
             waiting[node] = buffer = [None] * max(len(node._input_metadata), slot + 1)
@@ -64,7 +64,7 @@ def gradients(
     with torch.no_grad():
         for tensor, tangent in zip(outputs, tangents, strict=True):
             feed(*_edge(tensor), tangent)
-        done: dict[Any, list[torch.Tensor | None]] = {}
+        done: dict[Node, list[torch.Tensor | None]] = {}
         while queue:
             _, _, node = heapq.heappop(queue)
             incoming = waiting.pop(node)
@@ -73,7 +73,7 @@ def gradients(
                 if type(node).__name__ == "AccumulateGrad":
                     continue
             # A node of a `torch.autograd.Function` is no function itself.
-            outgoing = node(*incoming) if callable(node) else node.apply(*incoming)
+            outgoing = node(*incoming) if callable(node) else node.apply(*incoming)  # type: ignore[attr-defined]
             if not isinstance(outgoing, tuple):
                 outgoing = (outgoing,)
             for (following, slot), gradient in zip(node.next_functions, outgoing, strict=False):

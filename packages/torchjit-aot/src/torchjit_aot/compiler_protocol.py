@@ -7,10 +7,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from torch import fx
 
-__all__ = ["CompiledGraph", "GraphCompiler", "Kind", "writes_last"]
+__all__ = ["Boxed", "CompiledGraph", "GraphCompiler", "Kind", "Run", "writes_last"]
 
 Kind: TypeAlias = Literal["inference", "forward", "backward"]
 CompiledGraph: TypeAlias = Callable[..., Sequence[Any]]
+Boxed: TypeAlias = Callable[[list[Any]], Sequence[Any]]
+"""A compiled graph that takes its inputs in a list, which it may empty."""
+Run: TypeAlias = Callable[..., Any]
+"""Takes what the program's graph takes, and returns what that returns."""
 
 
 class GraphCompiler(Protocol):
@@ -50,6 +54,6 @@ class GraphCompiler(Protocol):
         ...
 
 
-def writes_last(compiled: Callable[..., Any]) -> bool:
+def writes_last(compiled: Run) -> bool:
     """Does a compiled graph promise that operators without results, which test something, run before its first write?"""
     return getattr(compiled, "writes_last", None) is True

@@ -7,7 +7,7 @@ further calls get copies of the template's nodes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -16,7 +16,8 @@ import torch._decomp
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
-from torch.fx.node import map_arg
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.node import Argument, map_arg
 
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
@@ -26,7 +27,8 @@ from torchjit_core.reasons import GraphBreak
 
 __all__ = ["Table", "decompose", "default_decompositions"]
 
-Table: TypeAlias = Mapping[Any, Callable[..., Any]]
+Decomposition: TypeAlias = Callable[..., Any]
+Table: TypeAlias = Mapping[Any, Decomposition]
 
 _SELECTED = """
     _log_softmax _log_softmax_backward_data _safe_softmax _softmax _softmax_backward_data
@@ -95,7 +97,7 @@ def _nll_loss_backward(
     return torch.where(hit, amount, torch.zeros((), dtype=input.dtype, device=input.device)).to(input.dtype)
 
 
-def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
+def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor | float) -> Any:
     """As torch's, but that it makes no `index_copy`: this operator may count from the end."""
     if not self.dim():
         return NotImplemented
@@ -107,7 +109,7 @@ def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -
     return torch.ops.aten.index_put.default(self, [*[None] * (dim % self.dim()), rows], number)
 
 
-def _but_for_16_bits(op: OpOverload) -> Callable[..., Any]:
+def _but_for_16_bits(op: OpOverload) -> Decomposition:
     """Torch's decomposition; not in 16 bits, where the operator rounds once and its parts in memory would be rounded before."""
     plain = torch._decomp.decomposition_table[op]
 
@@ -117,14 +119,14 @@ def _but_for_16_bits(op: OpOverload) -> Callable[..., Any]:
     return decomposed
 
 
-def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
+def default_decompositions() -> dict[OpOverload, Decomposition]:
     """The table for a compiler that fuses pointwise operators and reductions.
 
     The functions are torch's (`torch._decomp`). A compiler that has its own form of some of these operators names them
     in `AotSettings.keep_ops`.
     """
     known = torch._decomp.decomposition_table
-    table: dict[OpOverload, Callable[..., Any]] = {}
+    table: dict[OpOverload, Decomposition] = {}
     for name in _SELECTED.split():
         packet, _, overload = name.partition(".")
         found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
@@ -163,7 +165,7 @@ class _Decomposer:
     def __init__(self, joint: JointGraph, table: Table) -> None:
         self.joint = joint
         self.table = table
-        self.templates: dict[Any, _Template | None] = {}
+        self.templates: dict[Hashable, _Template | None] = {}
         self.writer = GraphWriter()
         self.env: dict[fx.Node, Any] = {}
 
@@ -213,10 +215,10 @@ def _inputs_of(node: fx.Node) -> list[fx.Node]:
     return found
 
 
-def _key_of(node: fx.Node) -> Any:
+def _key_of(node: fx.Node) -> Hashable:
     seen: dict[fx.Node, int] = {}
 
-    def describe(value: Any) -> Any:
+    def describe(value: Argument) -> Hashable:
         if isinstance(value, fx.Node):
             val = value.meta["val"]
             which = seen.setdefault(value, len(seen))
@@ -232,7 +234,7 @@ def _key_of(node: fx.Node) -> Any:
     return (node.target, describe(node.args), describe(dict(node.kwargs)))
 
 
-def _trace(node: fx.Node, table: Table, fake_mode: Any) -> _Template | None:
+def _trace(node: fx.Node, table: Table, fake_mode: FakeTensorMode) -> _Template | None:
     """Trace one decomposition; None if the operator has to stay (the function declines, writes, or does not fit)."""
     recorder = Recorder(fake_mode, table)
     inputs: list[fx.Node] = []

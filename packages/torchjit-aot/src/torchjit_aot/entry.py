@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torchjit_aot.autograd_forward import CalledGraph
 from torchjit_aot.autograd_nodes.lazy_backward import BackwardOfSome, Backwards, LazyBackward
 from torchjit_aot.autograd_nodes.nodes import Part, parts_of
 from torchjit_aot.autograd_nodes.undefined_tangents import prune
-from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, writes_last
+from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, Run, writes_last
 from torchjit_aot.inputs import no_autocast
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.joint_passes import prepare_joint
@@ -45,7 +45,7 @@ def compile(
     settings: AotSettings = _DEFAULT,
     backward_compiler: GraphCompiler | None = None,
     partitioner: Partitioner | None = None,
-) -> Callable[..., Any]:
+) -> Run:
     """Compile a torch-level graph, with its backward.
 
     The result is specialised to what `example_inputs` are like (dtypes, devices, strides, `requires_grad`, and sizes
@@ -98,7 +98,7 @@ def _compile(
     settings: AotSettings,
     backward_compiler: GraphCompiler | None,
     partitioner: Partitioner | None,
-) -> Callable[..., Any]:
+) -> Run:
     try:
         joint = prepare_joint(gm, example_inputs, settings)
     except GraphBreak as refusal:
@@ -118,14 +118,14 @@ def _compile(
     return guarded  # type: ignore[no-any-return]
 
 
-def _refused(gm: fx.GraphModule, refusal: GraphBreak, settings: AotSettings) -> Callable[..., Any]:
+def _refused(gm: fx.GraphModule, refusal: GraphBreak, settings: AotSettings) -> Run:
     if not settings.fallback:
         raise refusal
     emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
     return _eager(gm)
 
 
-def _eager(gm: fx.GraphModule) -> Callable[..., Any]:
+def _eager(gm: fx.GraphModule) -> Run:
     return gm.forward  # not `gm` itself, which prints where in the graph the user's own error came from
 
 
@@ -159,7 +159,7 @@ def _finish(built: BuiltGraph, joint: JointGraph, settings: AotSettings) -> None
 
 def _compile_inference(
     joint: JointGraph, compiler: GraphCompiler, settings: AotSettings, state: list[torch.Tensor]
-) -> Callable[..., Any]:
+) -> Run:
     name = f"{settings.name}_inference"
     built = build_forward(joint, (), name)
     _finish(built, joint, settings)
@@ -173,7 +173,7 @@ def _compile_training(
     partitioner: Partitioner | None,
     settings: AotSettings,
     state: list[torch.Tensor],
-) -> Callable[..., Any]:
+) -> Run:
     with phase("partition"):
         partition: Partition = (
             partitioner(joint)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch.fx.node import Argument
 
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.joint import JointGraph
@@ -25,6 +26,7 @@ from torchjit_torch.operators import is_random
 __all__ = ["draw_from_seeds", "philox"]
 
 aten = torch.ops.aten
+Size: TypeAlias = int | torch.SymInt
 
 _ROUNDS, _MULTIPLIER, _WEYL = 10, 0xD256D193, 0x9E3779B9
 _WORD = 0xFFFFFFFF
@@ -56,11 +58,11 @@ def philox(index: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
     return left, right
 
 
-def _words(seed: Tensor, count: Any) -> tuple[Tensor, Tensor]:
+def _words(seed: Tensor, count: Size) -> tuple[Tensor, Tensor]:
     return philox(torch.arange(count, device=seed.device), seed)
 
 
-def _uniform(seed: Tensor, count: Any, dtype: torch.dtype) -> Tensor:
+def _uniform(seed: Tensor, count: Size, dtype: torch.dtype) -> Tensor:
     """Numbers in [0, 1)."""
     left, right = _words(seed, count)
     if dtype == torch.float64:
@@ -70,7 +72,7 @@ def _uniform(seed: Tensor, count: Any, dtype: torch.dtype) -> Tensor:
     return torch.bitwise_right_shift(left, 32 - digits).to(dtype) * 2.0**-digits
 
 
-def _normal(seed: Tensor, count: Any, dtype: torch.dtype) -> Tensor:
+def _normal(seed: Tensor, count: Size, dtype: torch.dtype) -> Tensor:
     """Numbers with mean 0 and variance 1, by Box and Muller."""
     work = torch.float64 if dtype == torch.float64 else torch.float32
     left, right = (bits.to(work) for bits in _words(seed, count))
@@ -89,7 +91,7 @@ def _laid_out_like(flat: Tensor, like: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------------- the operators
-def _native_dropout(seed: Tensor, x: Tensor, p: float, train: bool | None) -> Any:
+def _native_dropout(seed: Tensor, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False or p == 0.0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     mask = _laid_out_like(_uniform(seed, x.numel(), torch.float32) >= p, x)
@@ -109,11 +111,11 @@ def _of_kind(kwargs: dict[str, Any], like: Tensor | None = None) -> torch.dtype:
     return given or (torch.get_default_dtype() if like is None else like.dtype)
 
 
-def _rand(seed: Tensor, size: Sequence[Any], **kwargs: Any) -> Tensor:
+def _rand(seed: Tensor, size: Sequence[Size], **kwargs: Any) -> Tensor:
     return _uniform(seed, math.prod(size), _of_kind(kwargs)).view(size)
 
 
-def _randn(seed: Tensor, size: Sequence[Any], **kwargs: Any) -> Tensor:
+def _randn(seed: Tensor, size: Sequence[Size], **kwargs: Any) -> Tensor:
     return _normal(seed, math.prod(size), _of_kind(kwargs)).view(size)
 
 
@@ -181,7 +183,7 @@ def _has_rule(node: fx.Node) -> bool:
 def _give_seeds(graph: fx.Graph, device: torch.device, nodes: Sequence[fx.Node]) -> None:
     """Let the nodes call the rules, each with a seed of its own as the first argument."""
 
-    def call(before: fx.Node, target: OpOverload, args: tuple[Any, ...], **kwargs: Any) -> fx.Node:
+    def call(before: fx.Node, target: OpOverload, args: tuple[Argument, ...], **kwargs: Argument) -> fx.Node:
         with graph.inserting_before(before):
             made = graph.call_function(target, args, kwargs)
         made.meta = {key: before.meta[key] for key in (*SOURCE_KEYS, "seq_nr") if key in before.meta}

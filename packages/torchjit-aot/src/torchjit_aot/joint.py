@@ -208,7 +208,9 @@ def _moved_versions(values: Iterable[Any]) -> dict[int, int]:
     return {i: t._version for i, t in tensors.items() if t._version}
 
 
-def _share(bases: tuple[SyntheticBase, ...], sources: list[GraphInput], fake_mode: Any) -> list[list[torch.Tensor]]:
+def _share(
+    bases: tuple[SyntheticBase, ...], sources: list[GraphInput], fake_mode: FakeTensorMode
+) -> list[list[torch.Tensor]]:
     """Put the members of each base on one memory, and the base behind the inputs; returns the members' new values."""
     made = []
     for number, base in enumerate(bases):

@@ -9,6 +9,7 @@ import attrs
 import torch
 from torch import fx
 
+from torchjit_aot.compiler_protocol import Run
 from torchjit_aot.refusals import METADATA_MUTATION
 from torchjit_core.reasons import GraphBreak
 from torchjit_torch.operators import names_metadata_write
@@ -31,7 +32,7 @@ class LazyInputs:
     example_inputs: list[Any]
     views: dict[int, tuple[Callable[[torch.Tensor], torch.Tensor], ...]]
 
-    def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def around(self, run: Run) -> Run:
         """Called as the original graph is."""
         views = tuple(self.views.items())
 

@@ -27,6 +27,7 @@ import attrs
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def pass_ids(*groups: Sequence[GraphPass]) -> tuple[str, ...]:
     return tuple(text for group in groups for text in ("|", *(p.id for p in group)))
 
 
-def run_on_graph(graph: fx.Graph, passes: Sequence[GraphPass], fake_mode: Any) -> None:
+def run_on_graph(graph: fx.Graph, passes: Sequence[GraphPass], fake_mode: FakeTensorMode | None) -> None:
     """Run the passes, check the graph after each, and give new nodes their values.
 
     Args:

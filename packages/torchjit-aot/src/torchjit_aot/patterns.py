@@ -21,10 +21,11 @@ from typing import Any, TypeAlias, final
 import attrs
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import Argument, Target
 
 __all__ = ["Match", "Operation", "Pattern", "aten_operation", "either", "literal", "matches", "number", "once", "var"]
 
-Spelling: TypeAlias = Any
+Spelling: TypeAlias = "Target | tuple[str, Argument] | None"
 """A callable (`call_function`), the name of a method (`call_method`), or `("attribute", name)`."""
 
 
@@ -39,14 +40,14 @@ class Match:
         once: the nodes that nothing outside of the match may use.
     """
 
-    bound: Mapping[str, Any] = attrs.field(factory=dict)
+    bound: Mapping[str, Argument] = attrs.field(factory=dict)
     nodes: tuple[fx.Node, ...] = ()
     once: tuple[fx.Node, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.bound[name]
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Argument = None) -> Any:
         """What stands for the variable, or `default` where an alternative without it matched."""
         return self.bound.get(name, default)
 
@@ -54,7 +55,7 @@ class Match:
 class Pattern:
     """What a node, or an argument of a node, may be."""
 
-    def match(self, value: Any, found: Match) -> Iterator[Match]:
+    def match(self, value: Argument, found: Match) -> Iterator[Match]:
         """All ways in which `value` fits, each as an extension of `found`."""
         raise NotImplementedError  # abstract: every kind of pattern has its own
 
@@ -63,9 +64,9 @@ class Pattern:
 @attrs.frozen(eq=False)
 class _Variable(Pattern):
     name: str
-    accepts: Callable[[Any], bool]
+    accepts: Callable[[Argument], bool]
 
-    def match(self, value: Any, found: Match) -> Iterator[Match]:
+    def match(self, value: Argument, found: Match) -> Iterator[Match]:
         if self.name in found.bound:
             if found.bound[self.name] is value:
                 yield found
@@ -76,9 +77,9 @@ class _Variable(Pattern):
 @final
 @attrs.frozen(eq=False)
 class _Literal(Pattern):
-    values: tuple[Any, ...]
+    values: tuple[Argument, ...]
 
-    def match(self, value: Any, found: Match) -> Iterator[Match]:
+    def match(self, value: Argument, found: Match) -> Iterator[Match]:
         if not isinstance(value, fx.Node) and any(type(value) is type(v) and value == v for v in self.values):
             yield found
 
@@ -88,7 +89,7 @@ class _Literal(Pattern):
 class _Either(Pattern):
     options: tuple[Pattern, ...]
 
-    def match(self, value: Any, found: Match) -> Iterator[Match]:
+    def match(self, value: Argument, found: Match) -> Iterator[Match]:
         for option in self.options:
             yield from option.match(value, found)
 
@@ -98,7 +99,7 @@ class _Either(Pattern):
 class _Once(Pattern):
     inner: Pattern
 
-    def match(self, value: Any, found: Match) -> Iterator[Match]:
+    def match(self, value: Argument, found: Match) -> Iterator[Match]:
         for extended in self.inner.match(value, found):
             yield attrs.evolve(extended, once=(*extended.once, value)) if isinstance(value, fx.Node) else extended
 
@@ -109,11 +110,11 @@ class _Call(Pattern):
     operation: Operation
     arguments: tuple[Pattern, ...]
 
-    def match(self, value: Any, found: Match) -> Iterator[Match]:
+    def match(self, value: Argument, found: Match) -> Iterator[Match]:
         if isinstance(value, fx.Node) and (given := self.operation.read(value)) is not None:
             yield from self._arguments(given, 0, attrs.evolve(found, nodes=(*found.nodes, value)))
 
-    def _arguments(self, given: tuple[Any, ...], position: int, found: Match) -> Iterator[Match]:
+    def _arguments(self, given: tuple[Argument, ...], position: int, found: Match) -> Iterator[Match]:
         if position == len(given):
             yield found
             return
@@ -142,7 +143,7 @@ class Operation:
         rest = len(self.parameters) - len(arguments)
         return _Call(self, (*arguments, *[_NOTHING] * rest))
 
-    def read(self, node: fx.Node) -> tuple[Any, ...] | None:
+    def read(self, node: fx.Node) -> tuple[Argument, ...] | None:
         """The arguments if `node` is this operation, else None."""
         own = self.spellings.get(_spelling(node))
         if own is None or len(node.args) > len(own):
@@ -180,7 +181,7 @@ def aten_operation(func: OpOverload) -> Operation:
     return Operation(names, {func: names})
 
 
-def var(name: str, accepts: Callable[[Any], bool] = lambda value: isinstance(value, fx.Node)) -> Pattern:
+def var(name: str, accepts: Callable[[Argument], bool] = lambda value: isinstance(value, fx.Node)) -> Pattern:
     """A variable: any node, or what `accepts` takes. The same name twice means the same node."""
     return _Variable(name, accepts)
 
@@ -190,7 +191,7 @@ def number(name: str) -> Pattern:
     return _Variable(name, lambda value: type(value) in (int, float))
 
 
-def literal(*values: Any) -> Pattern:
+def literal(*values: Argument) -> Pattern:
     """One of these constants, of the same type."""
     return _Literal(values)
 

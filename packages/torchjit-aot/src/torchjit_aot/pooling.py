@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
+from torch.fx.node import Argument
 from torch.utils.checkpoint import CheckpointPolicy
 
 from torchjit_aot.joint import JointGraph
@@ -18,7 +20,7 @@ aten = torch.ops.aten
 _BACKWARD = aten.max_pool2d_with_indices_backward.default
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def _pair(value: Sequence[int]) -> tuple[int, int]:
     items = list(value)
     return (items[0], items[-1])
 
@@ -57,7 +59,7 @@ def _through_a_byte(
         anchor = graph.call_function(aten.alias.default, (indices,))  # marks the place; erased below
     with graph.inserting_before(anchor):
 
-        def call(target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        def call(target: OpOverload, *args: Argument, **kwargs: Argument) -> fx.Node:
             return _call(indices, target, args, kwargs)
 
         def start(count: int, step: int, pad: int) -> fx.Node:
@@ -81,7 +83,7 @@ def _through_a_byte(
     return whole
 
 
-def _call(like: fx.Node, target: Any, args: Any, kwargs: Any) -> fx.Node:
+def _call(like: fx.Node, target: OpOverload, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> fx.Node:
     node = like.graph.call_function(target, args, kwargs)
     node.meta = {key: value for key, value in like.meta.items() if key != "val"}
     read = fx.node.map_arg

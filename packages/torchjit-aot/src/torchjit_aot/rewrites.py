@@ -16,6 +16,7 @@ import attrs
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
@@ -246,7 +247,7 @@ def rewrite_joint(joint: JointGraph, rules: Sequence[Rule]) -> tuple[JointGraph,
     return rename(joint, gone), count
 
 
-def rewrite_graph(graph: fx.Graph, rules: Sequence[Rule], fake_mode: Any) -> Counter[str]:
+def rewrite_graph(graph: fx.Graph, rules: Sequence[Rule], fake_mode: FakeTensorMode) -> Counter[str]:
     """The same for a final graph, whose rules make new values in place of old ones."""
     with fake_mode, torch.no_grad():
         return _rewrite(graph, rules, (), {})

@@ -6,7 +6,7 @@ descriptions, no tests of what is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torchjit_aot.autograd_backward import backward_of
 from torchjit_aot.autograd_forward import CalledGraph, forward_of
 from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.nodes import Part
-from torchjit_aot.compiler_protocol import CompiledGraph, writes_last
+from torchjit_aot.compiler_protocol import CompiledGraph, Run, writes_last
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.wrapper import CallText, call_graph, in_grad_mode, range_name, slot_names, slot_versions, untracked
@@ -47,7 +47,7 @@ def _returns_its_slots(joint: JointGraph) -> bool:
 
 def make_inference(
     joint: JointGraph, inputs: Sequence[fx.Node], compiled: CompiledGraph, state: Sequence[torch.Tensor], name: str
-) -> Callable[..., Any]:
+) -> Run:
     """The callable for a graph without a backward.
 
     Args:
@@ -90,7 +90,7 @@ def make_training(
     name: str,
     *,
     checked: bool = True,
-) -> Callable[..., Any]:
+) -> Run:
     """The callable for a graph with a backward: one `autograd.Function` for each part, and the views of its results outside.
 
     That of a single part calls the graph. Those of several take what the graph, called before, has computed.

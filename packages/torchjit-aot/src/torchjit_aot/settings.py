@@ -11,8 +11,10 @@ from torch._ops import OpOverload
 
 from torchjit_aot.passes import GraphPass
 
-__all__ = ["AotSettings", "CompilerPass", "verify_by_default"]
+__all__ = ["AotSettings", "CompilerPass", "Later", "verify_by_default"]
 
+Later: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Calls a function that compiles, and returns its result."""
 CompilerPass: TypeAlias = Callable[[fx.Graph, Set[fx.Node]], None]
 
 
@@ -74,7 +76,7 @@ class AotSettings:
     joint_passes: tuple[GraphPass, ...] = ()
     post_grad_passes: tuple[GraphPass, ...] = ()
     functional_random: bool = False
-    later: Callable[[Callable[[], Any]], Any] = attrs.field(default=_at_once, repr=False)
+    later: Later = attrs.field(default=_at_once, repr=False)
     verify: bool = attrs.field(factory=lambda: _VERIFIES[-1])
     fallback: bool = True
     name: str = "graph"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import Argument, Target
 
 from torchjit_aot.costs import is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
@@ -27,7 +29,7 @@ def merge_equal(joint: JointGraph) -> tuple[JointGraph, int]:
     Returns:
         The joint graph, and how many nodes went.
     """
-    seen: dict[Any, fx.Node] = {}
+    seen: dict[Hashable, fx.Node] = {}
     returned = returned_storages(joint)
     gone: dict[fx.Node, fx.Node] = {}
     for node in list(joint.graph.nodes):
@@ -64,7 +66,7 @@ def returned_storages(joint: JointGraph) -> set[fx.Node]:
     return found
 
 
-def _is_pure(target: Any) -> bool:
+def _is_pure(target: Target) -> bool:
     if target is operator.getitem:
         return True
     if not isinstance(target, OpOverload):
@@ -77,7 +79,7 @@ def _is_pure(target: Any) -> bool:
     )
 
 
-def _key(node: fx.Node) -> Any:
+def _key(node: fx.Node) -> Hashable:
     # what a checkpointed region computes again in the backward must not become the forward's: that saves it
     part = (bool(RECOMPUTE.of(node)), bool(BACKWARD.of(node)) and not is_fusible(node))
     try:
@@ -88,7 +90,7 @@ def _key(node: fx.Node) -> Any:
     return key
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: Argument) -> Hashable:
     if isinstance(value, (tuple, list)):
         return tuple(_frozen(v) for v in value)
     if isinstance(value, dict):
@@ -142,12 +144,12 @@ def _keeps_pinning(node: fx.Node) -> bool:
     return not node.kwargs.get("pin_memory") and not node.kwargs.get("non_blocking")
 
 
-_NO_OPS: dict[Any, Any] = {
+_NO_OPS: dict[Target, Callable[[fx.Node], bool]] = {
     aten.view.default: _always,
     aten._unsafe_view.default: _always,
     aten.reshape.default: _always,
     aten.expand.default: _always,
-    aten.permute.default: lambda node: list(node.args[1]) == list(range(len(node.args[1]))),
+    aten.permute.default: lambda node: list(node.args[1]) == list(range(len(node.args[1]))),  # type: ignore[arg-type]
     aten.slice.Tensor: _always,
     aten._to_copy.default: _keeps_pinning,
     aten.clone.default: _always,

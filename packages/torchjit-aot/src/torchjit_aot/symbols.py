@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 from torch import fx
+from torch.fx.node import Target
 
 from torchjit_aot.refusals import SYMBOLIC_EXPRESSION
 from torchjit_core.expr import Expr, Operation
@@ -24,6 +25,7 @@ from torchjit_core.reasons import GraphBreak
 __all__ = ["SYMBOLIC_TYPES", "SymbolNodes", "calculate", "expression_of"]
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+Function: TypeAlias = Callable[..., Any]
 Symbolic: TypeAlias = "torch.SymInt | torch.SymFloat | torch.SymBool"
 
 
@@ -34,7 +36,7 @@ def expression_of(value: Any) -> Any:
     return node.expr if found is None else found
 
 
-def calculate(fn: Any, values: Sequence[Any]) -> Any:
+def calculate(fn: Target, values: Sequence[Any]) -> Any:
     """Python arithmetic where a float varies and no tensor is involved, if the float's node knows how; else NotImplemented.
 
     torch's own operators on SymFloats are narrower than Python's on floats (no negative bases, none of `math`).
@@ -53,15 +55,11 @@ def _sqrt(a: Any) -> Any:
     return torch.sym_float(a) ** 0.5
 
 
-def _int_true_div(a: Any, b: Any) -> Any:
-    return a / b
-
-
 def _where(condition: Any, a: Any, b: Any) -> Any:
     return a if condition else b
 
 
-_BINARY: dict[type[ast.AST], Callable[..., Any]] = {
+_BINARY: dict[type[ast.AST], Function] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -70,7 +68,7 @@ _BINARY: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-_COMPARE: dict[type[ast.AST], Callable[..., Any]] = {
+_COMPARE: dict[type[ast.AST], Function] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -78,7 +76,7 @@ _COMPARE: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_CALLS: dict[str, Callable[..., Any]] = {
+_CALLS: dict[str, Function] = {
     "FloorDiv": operator.floordiv,
     "CleanDiv": operator.floordiv,
     "PythonMod": operator.mod,
@@ -92,8 +90,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "FloorToInt": math.floor,
     "TruncToInt": torch.sym_int,
     "ToFloat": torch.sym_float,
-    "IntTrueDiv": _int_true_div,
-    "FloatTrueDiv": _int_true_div,
+    "IntTrueDiv": operator.truediv,
+    "FloatTrueDiv": operator.truediv,
     "FloatPow": operator.pow,
     "PowByNatural": operator.pow,
     "OpaqueUnaryFn_sqrt": _sqrt,
@@ -264,7 +262,7 @@ class SymbolNodes:
                 return self._call(getattr(math, name), *(self._build(a) for a in args))
         raise GraphBreak(SYMBOLIC_EXPRESSION, ast.unparse(tree))
 
-    def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def _call(self, fn: Function, *args: Any) -> Any:
         if not any(isinstance(a, fx.Node) for a in args):
             return fn(*args)
         node = self.graph.call_function(fn, args)

@@ -8,12 +8,14 @@ makes and the real one then mean the same by an offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from torchjit_aot.compiler_protocol import Run
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.overlap import overlaps_itself
 from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE
@@ -120,7 +122,7 @@ def _share_a_version(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def fake_views(
-    base: SyntheticBase, sources: Sequence[GraphInput], fake_mode: Any, name: str
+    base: SyntheticBase, sources: Sequence[GraphInput], fake_mode: FakeTensorMode, name: str
 ) -> tuple[GraphInput, list[torch.Tensor]]:
     """The base as an input of the trace, and its members as views of it."""
     first = sources[base.members[0]].real
@@ -138,7 +140,7 @@ def real_base(first: torch.Tensor, base: SyntheticBase) -> torch.Tensor:
     return first.as_strided((base.extent,), (1,), 0)
 
 
-def guard_history(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+def guard_history(joint: JointGraph, compiled: Run, eager: Run) -> Run:
     """Look at each call whether an input that gets another gradient history is one that an autograd function cannot give it to.
 
     That keeps its gradient (`retain_grad()`): eager PyTorch lets it keep that of its new value, the function drops the wish.
@@ -163,7 +165,7 @@ def guard_history(joint: JointGraph, compiled: Callable[..., Any], eager: Callab
     return checked
 
 
-def guard_overlap(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+def guard_overlap(joint: JointGraph, compiled: Run, eager: Run) -> Run:
     """Look again at each call, where it can happen: inputs that share memory with a written one must be those of the trace."""
     grouped = {i for base in joint.bases for i in base.members}
     firsts = [base.members[0] for base in joint.bases]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -10,7 +10,7 @@ from torch import fx
 
 from torchjit_aot.aliasing import Constant, FromInput, FromSlot, Ref, ReplayStep
 from torchjit_aot.autograd_nodes.freed_history import with_freed_history
-from torchjit_aot.compiler_protocol import CompiledGraph
+from torchjit_aot.compiler_protocol import CompiledGraph, Run
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.synthetic_bases import real_base
@@ -161,7 +161,7 @@ class CallText:
             source.lines.append(f"{source.bind(torch._C._increment_version)}([{names}])")
         return bool(moving)
 
-    def function(self, slots: Sequence[str], name: str, *, writes_last: bool) -> Callable[..., Any]:
+    def function(self, slots: Sequence[str], name: str, *, writes_last: bool) -> Run:
         """Compile the text, with lines that make the views that are results, outside of the graph, and return everything.
 
         Args:

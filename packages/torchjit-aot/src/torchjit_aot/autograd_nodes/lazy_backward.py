@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 from torchjit_aot.ambient import aside
-from torchjit_aot.compiler_protocol import CompiledGraph
+from torchjit_aot.compiler_protocol import Boxed, CompiledGraph
+from torchjit_aot.settings import Later
 from torchjit_core.events import activity, current_compile_id
 from torchjit_core.forks import new_lock
 from torchjit_core.reasons import TorchjitError
@@ -33,9 +34,9 @@ class LazyBackward:
         self,
         build: Callable[[], CompiledGraph],
         stepwise: Callable[[], CompiledGraph],
-        later: Callable[[Callable[[], Any]], Any],
+        later: Later,
     ) -> None:
-        self.boxed: Callable[[list[Any]], Sequence[Any]] | None = None
+        self.boxed: Boxed | None = None
         self._build: Callable[[], CompiledGraph] | None = build
         self._later = later
         self._stepwise = functools.cache(lambda: _boxed(stepwise()))
@@ -43,7 +44,7 @@ class LazyBackward:
         self._context = contextvars.copy_context()
         self._compile_id = current_compile_id()
 
-    def compile(self) -> Callable[[list[Any]], Sequence[Any]]:
+    def compile(self) -> Boxed:
         """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
         with self._lock:
             if self.boxed is None and self._build is not None:
@@ -53,14 +54,14 @@ class LazyBackward:
         assert self.boxed is not None
         return self.boxed
 
-    def compiled_or_error(self) -> Callable[[list[Any]], Sequence[Any]] | TorchjitError:
+    def compiled_or_error(self) -> Boxed | TorchjitError:
         """As `compile`, with an error of ours given back, to be raised without the compiler's frames."""
         try:
             return self.compile()
         except TorchjitError as error:
             return error.with_traceback(None)
 
-    def stepwise(self) -> Callable[[list[Any]], Sequence[Any]]:
+    def stepwise(self) -> Boxed:
         """The graph's operators one by one, for tangents that compiled code cannot read."""
         return self._stepwise()
 
@@ -71,7 +72,7 @@ def _apart(context: contextvars.Context, make: Callable[..., Any], *given: Any) 
         return context.run(make, *given)
 
 
-def _boxed(compiled: CompiledGraph) -> Callable[[list[Any]], Sequence[Any]]:
+def _boxed(compiled: CompiledGraph) -> Boxed:
     """The compiled graph's own entry that takes a list and frees its items early, or one that unpacks the list."""
     own = getattr(compiled, "boxed", None)
     if own is not None:
@@ -113,7 +114,7 @@ class Backwards:
         self,
         whole: LazyBackward,
         make: Callable[[tuple[bool, ...]], BackwardOfSome],
-        later: Callable[[Callable[[], Any]], Any],
+        later: Later,
     ) -> None:
         self.whole = whole
         self._make, self._later = make, later

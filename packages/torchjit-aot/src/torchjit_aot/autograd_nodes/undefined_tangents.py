@@ -13,6 +13,7 @@ from typing import Any, final
 import attrs
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import tangent_like
@@ -42,7 +43,9 @@ class Pruned:
     changed: bool
 
 
-def prune(built: BuiltGraph, missing: Sequence[bool], behind: Sequence[Sequence[int]], fake_mode: Any) -> Pruned:
+def prune(
+    built: BuiltGraph, missing: Sequence[bool], behind: Sequence[Sequence[int]], fake_mode: FakeTensorMode
+) -> Pruned:
     """Take out of a backward graph, in place, what only tangents that have not come lead to.
 
     Args:
