@@ -15,11 +15,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
-from torch.fx.node import Argument
 
 from torchjit_aot.decompositions import decompose
+from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.record import SOURCE_KEYS
 from torchjit_torch.node_meta import RECOMPUTE
 from torchjit_torch.operators import is_random
 
@@ -183,24 +182,12 @@ def _has_rule(node: fx.Node) -> bool:
 def _give_seeds(graph: fx.Graph, device: torch.device, nodes: Sequence[fx.Node]) -> None:
     """Let the nodes call the rules, each with a seed of its own as the first argument."""
 
-    def call(before: fx.Node, target: OpOverload, args: tuple[Argument, ...], **kwargs: Argument) -> fx.Node:
-        with graph.inserting_before(before):
-            made = graph.call_function(target, args, kwargs)
-        made.meta = {key: before.meta[key] for key in (*SOURCE_KEYS, "seq_nr") if key in before.meta}
-        values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in args]
-        made.meta["val"] = target(*values, **kwargs)
-        return made
-
     limits = torch.iinfo(torch.int64)
-    seeds = call(
-        nodes[0],
-        aten.randint.low,
-        (limits.min, limits.max, [len(nodes)]),
-        dtype=torch.int64,
-        device=device,
-        pin_memory=False,
-    )
+    with graph.inserting_before(nodes[0]):
+        options = {"dtype": torch.int64, "device": device, "pin_memory": False}
+        seeds = GraphWriter(graph, nodes[0]).call(aten.randint.low, (limits.min, limits.max, [len(nodes)]), options)
     RECOMPUTE.drop(seeds)
     for position, node in enumerate(nodes):
-        seed = call(node, aten.select.int, (seeds, 0, position))
+        with graph.inserting_before(node):
+            seed = GraphWriter(graph, node).call(aten.select.int, (seeds, 0, position))
         node.target, node.args = _RULES[node.target], (seed, *node.args)  # type: ignore[index]

@@ -29,16 +29,16 @@ class GraphWriter:
 
     Args:
         graph: where to add nodes; a new one by default.
+        source: the old node on whose behalf new nodes are added: they inherit its source line.
 
     Attributes:
         graph: the graph so far.
-        source: the old node on whose behalf new nodes are added: they inherit its source line.
+        source: as above.
     """
 
-    def __init__(self, graph: fx.Graph | None = None) -> None:
+    def __init__(self, graph: fx.Graph | None = None, source: fx.Node | None = None) -> None:
         self.graph = graph if graph is not None else fx.Graph()
-        self.source: fx.Node | None = None
-        self._last_placeholder: fx.Node | None = None
+        self.source = source
 
     def placeholder(self, node: fx.Node) -> fx.Node:
         """A placeholder like `node`."""

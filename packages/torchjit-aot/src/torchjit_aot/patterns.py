@@ -14,7 +14,6 @@ torch-level graphs. A pattern is matched from its last node backwards, trying th
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, final
 
@@ -25,8 +24,8 @@ from torch.fx.node import Argument, Target
 
 __all__ = ["Match", "Operation", "Pattern", "aten_operation", "either", "literal", "matches", "number", "once", "var"]
 
-Spelling: TypeAlias = "Target | tuple[str, Argument] | None"
-"""A callable (`call_function`), the name of a method (`call_method`), or `("attribute", name)`."""
+Spelling: TypeAlias = Target
+"""A callable (`call_function`) or the name of a method (`call_method`)."""
 
 
 @final
@@ -145,7 +144,7 @@ class Operation:
 
     def read(self, node: fx.Node) -> tuple[Argument, ...] | None:
         """The arguments if `node` is this operation, else None."""
-        own = self.spellings.get(_spelling(node))
+        own = self.spellings.get(node.target) if node.op in ("call_function", "call_method") else None
         if own is None or len(node.args) > len(own):
             return None
         given = dict(zip(own, node.args, strict=False))
@@ -159,14 +158,6 @@ class Operation:
 
 _SAME_NAME = {"input": "x", "self": "x", "other": "y", "mat2": "y", "axis": "dim"}
 """Names that torch has for what the patterns here call x, y and dim."""
-
-
-def _spelling(node: fx.Node) -> Spelling:
-    if node.op == "call_function":
-        if node.target is builtins.getattr:
-            return ("attribute", node.args[1])
-        return node.target
-    return node.target if node.op == "call_method" else None
 
 
 def spelled(parameters: str, spellings: Mapping[Spelling, str]) -> Operation:

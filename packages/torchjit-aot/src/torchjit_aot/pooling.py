@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from torch.fx.node import Argument
 from torch.utils.checkpoint import CheckpointPolicy
 
+from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
 from torchjit_torch.node_meta import FROM_PLACES, RECOMPUTE
 
@@ -40,7 +41,10 @@ def slim_max_pools(joint: JointGraph) -> None:
         if not all(type(n) is int for n in sizes) or not val.is_contiguous() or not places.is_contiguous():
             continue
         with joint.graph.inserting_before(node):
-            empty = _call(node, aten.empty.memory_format, ([int(n) for n in val.shape],), {"dtype": val.dtype, "device": val.device})  # fmt: skip
+            options = {"dtype": val.dtype, "device": val.device}
+            empty = GraphWriter(joint.graph, node).call(
+                aten.empty.memory_format, ([int(n) for n in val.shape],), options
+            )
         (kh, kw), (ph, pw) = _pair(kernel), _pair(padding)
         sh, sw = _pair(stride) if stride else (kh, kw)
         if _pair(dilation) == (1, 1) and kh * kw <= 127 and indices.target is operator.getitem:
@@ -58,9 +62,10 @@ def _through_a_byte(
     with graph.inserting_after(indices):
         anchor = graph.call_function(aten.alias.default, (indices,))  # marks the place; erased below
     with graph.inserting_before(anchor):
+        writer = GraphWriter(graph, indices)
 
         def call(target: OpOverload, *args: Argument, **kwargs: Argument) -> fx.Node:
-            return _call(indices, target, args, kwargs)
+            return writer.call(target, args, kwargs)
 
         def start(count: int, step: int, pad: int) -> fx.Node:
             counted = call(aten.arange.default, count, **integers)
@@ -81,11 +86,3 @@ def _through_a_byte(
     for node in (row, column, whole):
         RECOMPUTE.put(node, CheckpointPolicy.MUST_RECOMPUTE)
     return whole
-
-
-def _call(like: fx.Node, target: OpOverload, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> fx.Node:
-    node = like.graph.call_function(target, args, kwargs)
-    node.meta = {key: value for key, value in like.meta.items() if key != "val"}
-    read = fx.node.map_arg
-    node.meta["val"] = target(*read(args, lambda n: n.meta["val"]), **read(kwargs, lambda n: n.meta["val"]))
-    return node

@@ -62,7 +62,6 @@ transpose = Operation(("x", "first", "second"), {aten.transpose.int: ("x", "firs
 t = Operation(("x",), {aten.t.default: ("x",)})
 
 x, inner, a, b, bias = var("x"), var("inner"), var("a"), var("b"), var("bias")
-anything = var("outer", lambda value: True), var("outer2", lambda value: True)
 a_dtype = var("dtype", lambda value: isinstance(value, torch.dtype))
 sizes, dims = (var(name, lambda value: isinstance(value, (list, tuple))) for name in ("sizes", "dims"))
 first, second = number("first"), number("second")
@@ -277,8 +276,7 @@ def _apply(graph: fx.Graph, rule: Rule, node: fx.Node) -> fx.Node | None:
     for found in matches(rule.pattern, node):
         before = node.prev
         with graph.inserting_before(node):
-            writer = GraphWriter(graph)
-            writer.source = node
+            writer = GraphWriter(graph, node)
             try:
                 made = rule.becomes(found, writer)
             except (RuntimeError, ValueError):  # an operator refused, such as a view of what cannot be viewed so

@@ -106,8 +106,7 @@ class _Builder:
                 self.copies[top] = self._write(formula, top)
 
     def _write(self, formula: Formula, node: fx.Node) -> fx.Node:
-        writer = GraphWriter(self.graph)
-        writer.source = node
+        writer = GraphWriter(self.graph, node)
         made = formula.write(writer.call, [self.copies[n] for n in formula.reads])
         return laid_out(writer, made, node.meta["val"].stride())
 

@@ -126,16 +126,14 @@ def _in_place_of(node: fx.Node, other: fx.Node, graph: fx.Graph) -> fx.Node:
     if same_kind(other.meta["val"], node.meta["val"]) or all(user.op == "output" for user in node.users):
         return other
     with graph.inserting_before(node):
-        writer = GraphWriter(graph)
-        writer.source = node
+        writer = GraphWriter(graph, node)
         return laid_out(writer, other, node.meta["val"].stride())
 
 
 def _write_zeros(node: fx.Node, zeros: set[fx.Node], graph: fx.Graph) -> None:
     """Constants for what is known to be zero, so that nothing of it is computed."""
     with graph.inserting_before(node):
-        writer = GraphWriter(graph)
-        writer.source = node
+        writer = GraphWriter(graph, node)
         for source in node.all_input_nodes:
             if source in zeros and isinstance(source.meta["val"], torch.Tensor):
                 node.replace_input_with(source, _constant(source, zeros, writer))
