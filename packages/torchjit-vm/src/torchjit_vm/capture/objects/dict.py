@@ -9,14 +9,29 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import own_attr
-from torchjit_vm.capture import attributes, dicts, keys, members, packing, runtime, stores
+from torchjit_vm.capture import (
+    attributes,
+    collecting,
+    construct,
+    dicts,
+    iteration,
+    keys,
+    lengths,
+    members,
+    packing,
+    runtime,
+    stores,
+)
 from torchjit_vm.capture.atoms import is_plain
+from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.comparisons import contains, same_or_equal
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import real_key
+from torchjit_vm.capture.method_tables import UNKNOWN, methods
 from torchjit_vm.capture.objects.set import combine_sets, compare_sets
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
+from torchjit_vm.capture.reading import view_of
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, made_early, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view
@@ -26,7 +41,19 @@ from torchjit_vm.capture.subscripts import key_error
 from torchjit_vm.capture.texts import guarded, joined_texts, shown_text, str_text
 from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, Key, Known, Obj, Ref, Value
+from torchjit_vm.capture.values import (
+    DELETED,
+    Const,
+    DictValue,
+    DictView,
+    InstanceDict,
+    Key,
+    Known,
+    Obj,
+    Ref,
+    TupleValue,
+    Value,
+)
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -34,13 +61,17 @@ if TYPE_CHECKING:
 __all__ = ["dict_item", "equal_dicts", "storage_class"]
 
 
-def _richcompare(domain: CaptureDomain, function: Op, self: DictValue | InstanceDict, other: Value) -> Value | None:
+_Dict = DictValue | InstanceDict
+_NONE, _TRUE = Const(None), Const(True)
+
+
+def _richcompare(domain: CaptureDomain, function: Op, self: _Dict, other: Value) -> Value | None:
     if function not in (operator.eq, operator.ne) or not isinstance(other, (DictValue, InstanceDict)):
         return None
     return domain.constant(equal_dicts(domain, self, other) is (function is operator.eq))
 
 
-def equal_dicts(domain: CaptureDomain, left: DictValue | InstanceDict, right: DictValue | InstanceDict) -> bool:
+def equal_dicts(domain: CaptureDomain, left: _Dict, right: _Dict) -> bool:
     """`left == right` by the rules of the C classes."""
     left, right = (dicts.instance_snapshot(domain, v) if type(v) is InstanceDict else v for v in (left, right))
     if not (isinstance(left, DictValue) and isinstance(right, DictValue)):
@@ -90,8 +121,43 @@ def _iter(domain: CaptureDomain, self: DictValue) -> Value:
     return ListIterator([k for k, _ in dicts.dict_pairs(domain, self)], self)
 
 
-def _contains(domain: CaptureDomain, self: DictValue, item: Value) -> Value:
-    return domain.constant(dicts.dict_lookup(domain, self, keys.key_of(domain, item)) is not None)
+def _key(domain: CaptureDomain, self: _Dict, key: Value) -> Any:
+    """What an item is found by: asked once, for it may interpret a `__hash__`."""
+    if isinstance(self, DictValue):
+        return keys.key_of(domain, key)
+    if type(key) is not Const:
+        raise domain.graph_break(UNKNOWN_OPERATION, "an item of the attributes of an object")
+    return domain.use(key)
+
+
+def _find(domain: CaptureDomain, self: _Dict, key: Any) -> Value | None:
+    if isinstance(self, DictValue):
+        return dicts.dict_lookup(domain, self, key)
+    return attributes.instance_attr(domain, self.owner, key)
+
+
+def _drop(domain: CaptureDomain, self: _Dict, key: Any) -> None:
+    if isinstance(self, DictValue):
+        dicts.dict_remove(domain, self, key)
+    else:
+        stores.write(domain, self.owner, key, DELETED)
+
+
+def _store(domain: CaptureDomain, self: _Dict, key: Any, named: Value, item: Value) -> None:
+    if isinstance(self, DictValue):
+        dicts.dict_store(domain, self, key, named, item)
+    else:
+        stores.write(domain, self.owner, key, item)
+
+
+def _or_missing(domain: CaptureDomain, found: Value | None, key: Value) -> Value:
+    if found is None:
+        raise domain.raised(key_error(domain, key))
+    return found
+
+
+def _contains(domain: CaptureDomain, self: _Dict, item: Value) -> Value:
+    return domain.constant(_find(domain, self, _key(domain, self, item)) is not None)
 
 
 def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
@@ -111,20 +177,23 @@ def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
     raise domain.raised(key_error(domain, key))
 
 
-def _setitem(domain: CaptureDomain, self: DictValue, key: Value, value: Value) -> None:
-    if self.cls is types.MappingProxyType:
+def _setitem(domain: CaptureDomain, self: _Dict, key: Value, value: Value) -> None:
+    if _is_proxy(self):
         raise domain.error(TypeError, "'mappingproxy' object does not support item assignment")
-    dicts.dict_store(domain, self, keys.key_of(domain, key), key, value)
+    _store(domain, self, _key(domain, self, key), key, value)
 
 
-def _delitem(domain: CaptureDomain, self: DictValue, key: Value) -> None:
-    if self.cls is types.MappingProxyType:
+def _is_proxy(self: _Dict) -> bool:
+    return isinstance(self, DictValue) and self.cls is types.MappingProxyType
+
+
+def _delitem(domain: CaptureDomain, self: _Dict, key: Value) -> None:
+    if _is_proxy(self):
         verb = "doesn't" if has_method(domain, key, "__index__") else "does not"
         raise domain.error(TypeError, f"'mappingproxy' object {verb} support item deletion")
-    found = keys.key_of(domain, key)
-    if dicts.dict_lookup(domain, self, found) is None:
-        raise domain.raised(key_error(domain, key))
-    dicts.dict_remove(domain, self, found)
+    found = _key(domain, self, key)
+    _or_missing(domain, _find(domain, self, found), key)
+    _drop(domain, self, found)
 
 
 _LISTED = OrderedDict(a=1).__repr__() != "OrderedDict({'a': 1})"
@@ -271,35 +340,6 @@ def _write_back(out: Rebuilder, self: DictValue) -> None:
         out.write(f"{owner}.__setitem__({out.expr(self)}, {out.expr(entry[0])}, {item})")
 
 
-def _window_contains(domain: CaptureDomain, self: InstanceDict, item: Value) -> Value | None:
-    if type(item) is not Const:
-        return None
-    return domain.constant(attributes.instance_attr(domain, self.owner, domain.use(item)) is not None)
-
-
-def _window_getitem(domain: CaptureDomain, self: InstanceDict, key: Value) -> Value | None:
-    if type(key) is not Const:
-        return None
-    attribute = attributes.instance_attr(domain, self.owner, domain.use(key))
-    if attribute is None:
-        raise domain.raised(key_error(domain, key))
-    return attribute
-
-
-def _window_setitem(domain: CaptureDomain, self: InstanceDict, key: Value, value: Value) -> None:
-    if type(key) is not Const:
-        raise domain.graph_break(UNKNOWN_OPERATION, "store to an item of dict")
-    stores.write(domain, self.owner, domain.use(key), value)
-
-
-def _window_delitem(domain: CaptureDomain, self: InstanceDict, key: Value) -> None:
-    if type(key) is not Const:
-        raise domain.graph_break(UNKNOWN_OPERATION, "deletion of an item of dict")
-    if attributes.instance_attr(domain, self.owner, domain.use(key)) is None:
-        raise domain.raised(key_error(domain, key))
-    stores.write(domain, self.owner, domain.use(key), DELETED)
-
-
 _VIEWS: dict[str, type] = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
 
 
@@ -323,6 +363,126 @@ def _rebuild_view(out: Rebuilder, self: DictView) -> str:
     return out.assign(f"{target}.{self.kind}()")
 
 
+# Methods of dicts, ordered dicts and windows.
+
+
+def _get(domain: CaptureDomain, self: _Dict, key: Value, default: Value = _NONE) -> Value:
+    return _find(domain, self, _key(domain, self, key)) or default
+
+
+def _pop(domain: CaptureDomain, self: _Dict, key: Value, default: Value | None = None) -> Value:
+    sought = _key(domain, self, key)
+    found = _find(domain, self, sought)
+    if found is not None:
+        _drop(domain, self, sought)
+    return _or_missing(domain, found or default, key)
+
+
+def _set_default(domain: CaptureDomain, self: _Dict, key: Value, default: Value = _NONE) -> Value:
+    sought = _key(domain, self, key)
+    found = _find(domain, self, sought)
+    if found is None:
+        _store(domain, self, sought, key, default)
+    return found or default
+
+
+def _pop_item(domain: CaptureDomain, self: DictValue) -> Value:
+    return _pop_at(domain, self, -1, "popitem(): dictionary is empty")
+
+
+def _pop_end(domain: CaptureDomain, self: DictValue, last: Value = _TRUE) -> Value:
+    return _pop_at(domain, self, -1 if lengths.truth(domain, last) else 0, "dictionary is empty")
+
+
+def _pop_at(domain: CaptureDomain, self: DictValue, at: int, empty: str) -> Value:
+    pairs = dicts.dict_pairs(domain, self)
+    if not pairs:
+        raise domain.raised(key_error(domain, Const(empty)))
+    key, value = pairs[at]
+    dicts.dict_remove(domain, self, keys.key_of(domain, key))
+    return TupleValue([key, value])
+
+
+def _update(domain: CaptureDomain, self: _Dict, other: Value | None = None, /, **named: Value) -> None:
+    if other is not None and isinstance(self, DictValue):
+        construct.update_from(domain, self, other)
+    elif other is not None:
+        for key, item in list(packing.mapping_pairs(domain, other) or ()):
+            _setitem(domain, self, key, item)
+    for name, item in named.items():
+        _store(domain, self, name, Const(name), item)
+
+
+def _clear(domain: CaptureDomain, self: DictValue) -> None:
+    dicts.dict_pairs(domain, self)  # loads them
+    for key in [key for key, entry in self.entries.items() if entry is not None]:
+        dicts.dict_remove(domain, self, key)
+
+
+def _copied(domain: CaptureDomain, self: DictValue) -> Value:
+    made = dicts.copy_dict(domain, self)
+    if self.behind is not None:
+        made.cls = self.behind.cls
+    if made.cls not in (dict, OrderedDict, defaultdict) and not issubclass(made.cls, OrderedDict):
+        made.cls = dict
+    return made
+
+
+def _move_to_end(domain: CaptureDomain, self: DictValue, key: Value, last: Value = _TRUE) -> None:
+    """With `last=False` every other key comes behind it, so all of them are written again."""
+    behind = lengths.truth(domain, last)
+    sought = keys.key_of(domain, key)
+    _or_missing(domain, dicts.dict_lookup(domain, self, sought), key)
+    for moved, value in dicts.dict_pairs(domain, self):
+        found = keys.key_of(domain, moved)
+        if (found == sought) is behind:
+            dicts.dict_remove(domain, self, found)
+            dicts.dict_store(domain, self, found, moved, value)
+
+
+def _is_disjoint(domain: CaptureDomain, self: DictView, other: Value) -> Value:
+    mine = {keys.key_of(domain, v) for v in iteration.items_of(domain, self)}
+    return domain.constant(mine.isdisjoint(keys.key_of(domain, v) for v in collecting.each(domain, other)))
+
+
+def _view(kind: str) -> Any:
+    def view(domain: CaptureDomain, self: _Dict) -> Value:
+        return DictView(self if isinstance(self, DictValue) else dicts.instance_snapshot(domain, self), kind)
+
+    return view
+
+
+def _from_keys(cls: type[dict[Any, Any]]) -> Any:
+    def make(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+        made = DictValue(cls)
+        value = args[1] if len(args) > 1 else kwargs.get("value", _NONE)
+        for key in collecting.each(domain, args[0]):
+            dicts.dict_store(domain, made, keys.key_of(domain, key), key, value)
+        return made
+
+    return make
+
+
+@builtin(types.MappingProxyType)
+def _proxy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    (target,) = args
+    if isinstance(target, DictValue) and target.cls in (dict, OrderedDict):
+        return view_of(domain, target)
+    return None
+
+
+builtin(dict.fromkeys)(_from_keys(dict))
+builtin(OrderedDict.fromkeys)(_from_keys(OrderedDict))
+_VIEWING: dict[str, Any] = {kind: _view(kind) for kind in _VIEWS}
+_CHANGING: dict[str, Any] = {"pop": _pop, "setdefault": _set_default, "update": _update}
+methods(DictValue, dict, **_VIEWING, **_CHANGING, get=_get, popitem=_pop_item, clear=_clear, copy=_copied)
+methods(DictValue, OrderedDict, **_VIEWING, clear=_clear, copy=_copied)
+methods(DictValue, OrderedDict, True, **_CHANGING, popitem=_pop_end, move_to_end=_move_to_end)
+methods(DictValue, types.MappingProxyType, **_VIEWING, get=_get, copy=_copied)
+methods(InstanceDict, dict, **_VIEWING, **_CHANGING, get=_get, copy=dicts.instance_snapshot)
+methods(DictValue, defaultdict, copy=lambda domain, self: _copied(domain, self) if self.cls is defaultdict else UNKNOWN)
+methods(DictView, _VIEWS["keys"], isdisjoint=_is_disjoint)
+methods(DictView, _VIEWS["items"], isdisjoint=_is_disjoint)
 register(
     DictValue,
     TypeSlots(
@@ -352,10 +512,10 @@ register(
         richcompare=_richcompare,
         length=lambda domain, self: len(dicts.instance_pairs(domain, self)),
         iter=lambda domain, self: ListIterator([k for k, _ in dicts.instance_pairs(domain, self)]),
-        contains=_window_contains,
-        getitem=_window_getitem,
-        setitem=_window_setitem,
-        delitem=_window_delitem,
+        contains=_contains,
+        getitem=lambda domain, self, key: _or_missing(domain, _find(domain, self, _key(domain, self, key)), key),
+        setitem=_setitem,
+        delitem=_delitem,
         hash=keys.unhashable,
         type_of=lambda domain, self: dict,
         text=lambda domain, self, function: _text(domain, dicts.instance_snapshot(domain, self), function),

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import collecting, elements, iteration, operators, runtime
+from torchjit_vm.capture import collecting, construct, elements, iteration, operators, runtime
 from torchjit_vm.capture.atoms import is_plain
+from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.comparisons import compare, same_or_equal, search
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.elements import copy_deque, plain_base
@@ -17,6 +18,7 @@ from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.iteration import sequence_iter
 from torchjit_vm.capture.keys import key_of, unhashable
 from torchjit_vm.capture.members import find_member
+from torchjit_vm.capture.method_tables import UNKNOWN, methods
 from torchjit_vm.capture.policy import NewObject
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
@@ -354,6 +356,117 @@ def _write_back(out: Rebuilder, self: ListValue) -> None:
         out.write(f"list.__setitem__({target}, slice(None), [{everything}])")
 
 
+# Methods of lists and deques.
+
+_NONE, _FALSE, _ONE, _LAST = Const(None), Const(False), Const(1), Const(-1)
+
+
+def _init_deque(domain: CaptureDomain, self: ListValue, /, *args: Value, **kwargs: Value) -> Value | None:
+    return None if construct.fill_deque(domain, self, list(args), kwargs) else UNKNOWN
+
+
+def _append(domain: CaptureDomain, self: ListValue, item: Value) -> None:
+    elements.append(domain, self, [item])
+
+
+def _extend(domain: CaptureDomain, self: ListValue, iterable: Value) -> None:
+    collecting.extend(domain, self, iterable)
+
+
+def _append_left(domain: CaptureDomain, self: ListValue, item: Value) -> None:
+    elements.change(domain, self).insert(0, item)
+    elements.trim(domain, self, left=False)
+
+
+def _extend_left(domain: CaptureDomain, self: ListValue, iterable: Value) -> None:
+    for item in iteration.items_of(domain, iterable) if iterable is self else collecting.each(domain, iterable):
+        _append_left(domain, self, item)
+
+
+def _rotate(domain: CaptureDomain, self: ListValue, steps: Value = _ONE) -> None:
+    by = domain.index(steps)
+    items = elements.change(domain, self)
+    if items:
+        by %= len(items)
+        items[:] = items[-by:] + items[:-by] if by else items
+
+
+def _insert(domain: CaptureDomain, self: ListValue, at: Value, item: Value) -> Value | None:
+    index = domain.index(at)
+    if elements.maximum(self) is not None:
+        return UNKNOWN
+    elements.change(domain, self).insert(index, item)
+    return None
+
+
+def _pop(domain: CaptureDomain, self: ListValue, at: Value = _LAST) -> Value:
+    return _popped(domain, self, domain.index(at), "pop from empty list")
+
+
+def _popped(domain: CaptureDomain, self: ListValue, index: int, empty: str = "pop from an empty deque") -> Value:
+    size = len(elements.items(domain, self))
+    if not -size <= index < size:
+        raise domain.error(IndexError, "pop index out of range" if size else empty)
+    return elements.change(domain, self).pop(index)
+
+
+def _remove(domain: CaptureDomain, self: ListValue, value: Value) -> Value | None:
+    for i, item in enumerate(elements.items(domain, self)):
+        if same_or_equal(domain, item, value):
+            del elements.change(domain, self)[i]
+            return None
+    if issubclass(self.cls, deque):
+        return UNKNOWN  # the message names the item's repr
+    raise domain.error(ValueError, "list.remove(x): x not in list")
+
+
+def _clear(domain: CaptureDomain, self: ListValue) -> None:
+    elements.change(domain, self).clear()
+
+
+def _reverse(domain: CaptureDomain, self: ListValue) -> None:
+    elements.change(domain, self).reverse()
+
+
+def _sort(domain: CaptureDomain, self: ListValue, *, key: Value = _NONE, reverse: Value = _FALSE) -> None:
+    before = list(elements.items(domain, self))
+    elements.change(domain, self).clear()  # as it looks to the keys and comparisons
+    try:
+        after = sort(domain, list(before), {"key": key, "reverse": reverse})
+    except Raised:
+        elements.change(domain, self)[:] = before
+        raise
+    modified = bool(elements.items(domain, self))
+    elements.change(domain, self)[:] = after
+    if modified:
+        raise domain.error(ValueError, "list modified during sort")
+
+
+def _copied_list(domain: CaptureDomain, self: ListValue) -> Value:
+    return ListValue(list(elements.items(domain, self)))
+
+
+def _copied_deque(domain: CaptureDomain, self: ListValue) -> Value:
+    return elements.copy_deque(domain, self)
+
+
+_SHARED: dict[str, Any] = {
+    "append": _append, "extend": _extend, "insert": _insert, "remove": _remove, "clear": _clear, "reverse": _reverse,
+}  # fmt: skip
+methods(ListValue, list, **_SHARED, copy=_copied_list, pop=_pop, sort=_sort)
+methods(
+    ListValue,
+    deque,
+    **_SHARED,
+    __init__=_init_deque,
+    __copy__=_copied_deque,
+    copy=_copied_deque,
+    appendleft=_append_left,
+    extendleft=_extend_left,
+    pop=lambda domain, self: _popped(domain, self, -1),
+    popleft=lambda domain, self: _popped(domain, self, 0),
+    rotate=_rotate,
+)
 register(
     ListValue,
     TypeSlots(

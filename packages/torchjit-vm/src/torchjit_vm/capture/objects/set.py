@@ -6,20 +6,23 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import keys, runtime
+from torchjit_vm.capture import collecting, keys, packing, runtime
 from torchjit_vm.capture.atoms import is_plain
 from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import unhashable
 from torchjit_vm.capture.members import find_member
+from torchjit_vm.capture.method_tables import UNKNOWN, methods
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
-from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys
-from torchjit_vm.capture.sets import layout_of, set_items, set_replace, sought_key
+from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys, set_source
+from torchjit_vm.capture.sets import layout_of, new_set, set_items, set_remove, set_replace, sought_key
 from torchjit_vm.capture.slot_wrappers import slot_methods
+from torchjit_vm.capture.subscripts import key_error
 from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
-from torchjit_vm.capture.values import Key, Known, Obj, SetValue, Value
+from torchjit_vm.capture.values import NEW, Const, Key, Known, Obj, SetValue, Value
+from torchjit_vm.decode import SUBSETS_STOP_EARLY
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -150,6 +153,142 @@ def _write_back(out: Rebuilder, self: SetValue) -> None:
         out.write(f"set.add({target}, {out.expr(item)})")
 
 
+# Methods of sets.
+
+
+def _discard(domain: CaptureDomain, self: SetValue, element: Value) -> None:
+    set_remove(domain, self, sought_key(domain, element, self))
+
+
+def _remove(domain: CaptureDomain, self: SetValue, element: Value) -> None:
+    key = sought_key(domain, element, self)
+    if key not in set_entries(domain, self):
+        raise domain.raised(key_error(domain, element))
+    set_remove(domain, self, key)
+
+
+def _update(domain: CaptureDomain, self: SetValue, *others: Value) -> None:
+    for other in others:
+        packing.set_update(domain, self, other)
+
+
+def _clear(domain: CaptureDomain, self: SetValue) -> None:
+    set_replace(domain, self, SetValue({}))
+
+
+def _pop(domain: CaptureDomain, self: SetValue) -> Value:
+    items = set_items(domain, self)
+    if not items:
+        raise domain.raised(key_error(domain, Const("pop from an empty set")))
+    if len(items) > 1 and (self.real is NEW or self.changed):
+        return UNKNOWN  # which one comes out depends on the history of the set
+    found = set_entries(domain, self)
+    set_remove(domain, self, next(key for key, element in found.items() if element is items[0]))
+    return items[0]
+
+
+def _plain(domain: CaptureDomain, self: SetValue) -> SetValue:
+    """Without its subclass."""
+    made = SetValue(dict(set_entries(domain, self)), frozenset if issubclass(self.cls, frozenset) else set)
+    layout = layout_of(domain, self)
+    made.layout = None if layout is None else layout.copy()
+    return made
+
+
+def _as_set(domain: CaptureDomain, value: Value) -> SetValue:
+    return value if isinstance(value, SetValue) else new_set(domain, collecting.each(domain, value))
+
+
+def _common(domain: CaptureDomain, self: SetValue, other: Value) -> SetValue:
+    """What decides the intersection with `other`: C takes no more of an iterable when it has found all that there is."""
+    if isinstance(other, SetValue):
+        return other
+    left = set(set_entries(domain, self))
+    ends = bool(left)
+    taken: list[Value] = []
+    for item in collecting.each(domain, other):
+        taken.append(item)
+        left.discard(keys.key_of(domain, item))
+        if ends and not left:
+            break
+    return new_set(domain, taken)
+
+
+def _combining(function: Op) -> Any:
+    def combine(domain: CaptureDomain, self: SetValue, *others: Value) -> Value:
+        result = _plain(domain, self)
+        for number, other in enumerate(others):  # past the operators of a subclass
+            elements = _common(domain, result, other) if function is operator.and_ else _as_set(domain, other)
+            again = number > 0 and function in (operator.or_, operator.sub)  # C goes on with its result
+            result = _combined(domain, function, result if again else _plain(domain, result), other, elements, again)
+        return result
+
+    return combine
+
+
+def _combined(
+    domain: CaptureDomain, function: Op, left: SetValue, other: Value, elements: SetValue, in_place: bool
+) -> SetValue:
+    source = set_source(domain, other, elements)
+    return cast(SetValue, set_binary(domain, function, left, elements, source=source, in_place=in_place))
+
+
+def _changing(function: Op) -> Any:
+    def change(domain: CaptureDomain, self: SetValue, *others: Value) -> None:
+        for other in [_as_set(domain, v) for v in others] if function is operator.and_ else others:
+            elements = _as_set(domain, other)
+            set_replace(domain, self, _combined(domain, function, _plain(domain, self), other, elements, True))
+
+    return change
+
+
+def _is_subset(domain: CaptureDomain, self: SetValue, other: Value) -> Value:
+    elements = _common(domain, self, other) if SUBSETS_STOP_EARLY else _as_set(domain, other)
+    return domain.constant(set_entries(domain, self).keys() <= set_entries(domain, elements).keys())
+
+
+def _while_among(wanted: bool) -> Any:
+    """A method that takes items as long as they are in the set, or are not."""
+
+    def relate(domain: CaptureDomain, self: SetValue, other: Value) -> Value:
+        mine = set_entries(domain, self)
+        others = set_items(domain, other) if isinstance(other, SetValue) else collecting.each(domain, other)
+        return domain.constant(all((keys.key_of(domain, v) in mine) is wanted for v in others))
+
+    return relate
+
+
+def _one(function: Any) -> Any:
+    """A method of several sets that takes one."""
+    return lambda domain, self, other: function(domain, self, other)
+
+
+for _cls in (set, frozenset):
+    methods(
+        SetValue,
+        _cls,
+        copy=_plain,
+        union=_combining(operator.or_),
+        intersection=_combining(operator.and_),
+        difference=_combining(operator.sub),
+        symmetric_difference=_one(_combining(operator.xor)),
+        issubset=_is_subset,
+        issuperset=_while_among(True),
+        isdisjoint=_while_among(False),
+    )
+methods(
+    SetValue,
+    set,
+    add=lambda domain, self, item: packing.set_add(domain, self, item),
+    discard=_discard,
+    remove=_remove,
+    update=_update,
+    clear=_clear,
+    pop=_pop,
+    intersection_update=_changing(operator.and_),
+    difference_update=_changing(operator.sub),
+    symmetric_difference_update=_one(_changing(operator.xor)),
+)
 register(
     SetValue,
     TypeSlots(
