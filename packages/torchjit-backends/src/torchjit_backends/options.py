@@ -74,3 +74,8 @@ class Options:
     pre_grad_custom_pass: tuple[torchjit_aot.GraphPass, ...] = ()
     joint_custom_post_pass: tuple[torchjit_aot.GraphPass, ...] = ()
     post_grad_custom_post_pass: tuple[torchjit_aot.GraphPass, ...] = ()
+
+    @property
+    def for_one_object(self) -> bool:
+        """Are graphs made for the parameters that they have seen?"""
+        return self.cudagraphs or self.freezing

@@ -49,6 +49,19 @@ class DynamicShapes:
             raise UserTypeError(BAD_SHAPES, f"got a {type(given).__name__}, want a dict by names of arguments")
         self._given: Mapping[str, Any] | Sequence[Any] = given
 
+    @classmethod
+    def of(cls, model: Any, given: Any) -> DynamicShapes | None:
+        """What was given for the arguments of a function or module; None if nothing was.
+
+        Raises:
+            UserError: as the class itself and `check`.
+        """
+        if given is None:
+            return None
+        made = cls(given)
+        made.check(model)
+        return made
+
     def check(self, model: Any) -> None:
         """Does it fit the parameters of what is compiled?
 

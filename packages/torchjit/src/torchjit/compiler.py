@@ -6,16 +6,17 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, final, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, final, overload
 
+import attrs
 import torch
 
 from torchjit.backends import eager, get_default_backend, inductor_backend, lookup_backend, with_arguments
 from torchjit.config import config
 from torchjit.environment import read_environment
-from torchjit.exc import UserError, UserTypeError, told
+from torchjit.exc import UserError, told
 from torchjit.options import Options, make_options
-from torchjit_core.kinds import as_switch
+from torchjit_core.kinds import COUNT, LENIENT_SWITCH, Kind, choice
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shown
 from torchjit_core.user_warnings import warn_user
@@ -51,38 +52,26 @@ REPLACED_TWICE = reason(
 )
 
 
+class CompileArguments(TypedDict, total=False):
+    """The keywords of `compile`."""
+
+    fullgraph: bool
+    dynamic: bool | None
+    backend: str | Backend | None
+    mode: str | None
+    options: Mapping[str, Any] | None
+    disable: bool
+    name: str | None
+    recompile_limit: int | None
+    isolate_recompiles: bool
+    dynamic_shapes: Any
+    on_error: Literal["raise", "eager"] | None
+
+
 @overload
-def compile(
-    model: _C,
-    *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    backend: str | Backend | None = None,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    disable: bool = False,
-    name: str | None = None,
-    recompile_limit: int | None = None,
-    isolate_recompiles: bool = False,
-    dynamic_shapes: Any = None,
-    on_error: Literal["raise", "eager"] | None = None,
-) -> _C: ...
+def compile(model: _C, **keywords: Unpack[CompileArguments]) -> _C: ...
 @overload
-def compile(
-    model: None = None,
-    *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    backend: str | Backend | None = None,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    disable: bool = False,
-    name: str | None = None,
-    recompile_limit: int | None = None,
-    isolate_recompiles: bool = False,
-    dynamic_shapes: Any = None,
-    on_error: Literal["raise", "eager"] | None = None,
-) -> Callable[[_C], _C]: ...
+def compile(model: None = None, **keywords: Unpack[CompileArguments]) -> Callable[[_C], _C]: ...
 def compile(
     model: Any = None,
     *,
@@ -129,12 +118,11 @@ def compile(
         UserError: `model` cannot be compiled, or an argument has a wrong name or value; the message names the
             nearest right ones.
     """
-    keywords: dict[str, Any] = dict(
+    keywords: dict[str, Any] = _checked(dict(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, name=name,
         recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, dynamic_shapes=dynamic_shapes,
         on_error=on_error,
-    )  # fmt: skip
-    _check_arguments(keywords)
+    ))  # fmt: skip
     fullgraph, dynamic, disable = keywords["fullgraph"], keywords["dynamic"], keywords["disable"]
     isolate_recompiles = keywords["isolate_recompiles"]
     if backend is None:
@@ -145,9 +133,7 @@ def compile(
     environment = read_environment()
     if disable or environment.disable:
         return model
-    shapes = None if dynamic_shapes is None else DynamicShapes(dynamic_shapes)
-    if shapes is not None:
-        shapes.check(model)
+    shapes = DynamicShapes.of(model, dynamic_shapes)
     # Imported here, for the same reasons as the compiler: what only imports torchjit needs no interpreter, and listens to nothing.
     from torchjit.listeners import start_from_environment  # noqa: PLC0415
     from torchjit_session.compilation import Compilation  # noqa: PLC0415
@@ -158,8 +144,7 @@ def compile(
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
     settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error or environment.on_error)
-    # CUDA graphs and frozen graphs are made for the parameters that they have seen.
-    shares = shapes is None and not (isolate_recompiles or chosen is None or chosen.cudagraphs or chosen.freezing)
+    shares = shapes is None and not isolate_recompiles and chosen is not None and not chosen.for_one_object
 
     def start(
         function: types.FunctionType,
@@ -223,34 +208,38 @@ def _backend_maker(
     ), chosen
 
 
-def _check_arguments(keywords: dict[str, Any]) -> None:
-    """Refuse wrong values; 1 and 0 become True and False."""
-    for name in ("fullgraph", "disable", "isolate_recompiles"):
-        keywords[name] = _switch(name, keywords[name], "True or False")
-    if keywords["dynamic"] is not None:
-        keywords["dynamic"] = _switch("dynamic", keywords["dynamic"], "True, False or None")
-    backend, limit = keywords["backend"], keywords["recompile_limit"]
-    _check("backend", backend, "a name or a callable", backend is None or isinstance(backend, str) or callable(backend))
-    _check("mode", keywords["mode"], "a str, the name of a mode", isinstance(keywords["mode"], str | None))
-    _check("options", keywords["options"], "a dict of options", isinstance(keywords["options"], Mapping | None))
-    _check("name", keywords["name"], "a str", isinstance(keywords["name"], str | None))
-    counts = limit is None or (isinstance(limit, int) and not isinstance(limit, bool))
-    _check("recompile_limit", limit, "an int of at least 0", counts)
-    if limit is not None and limit < 0:
-        raise UserError(BAD_ARGUMENT, f"recompile_limit={limit!r}, want an int of at least 0")
-    if keywords["on_error"] not in ("raise", "eager", None):
-        raise UserError(BAD_ARGUMENT, f"on_error={keywords['on_error']!r}, want 'raise', 'eager' or None")
+def _of_type(text: str, *types: type) -> Kind:
+    def take(value: Any) -> Any:
+        if not isinstance(value, types):
+            raise ValueError
+        return value
+
+    return Kind(text, take, types=types)
 
 
-def _switch(name: str, value: object, wanted: str) -> bool:
-    made = as_switch(value)
-    _check(name, value, wanted, made is not None)
-    return bool(made)
+_KINDS = {
+    "fullgraph": LENIENT_SWITCH,
+    "disable": LENIENT_SWITCH,
+    "isolate_recompiles": LENIENT_SWITCH,
+    "dynamic": attrs.evolve(LENIENT_SWITCH, text="True, False or None"),
+    "backend": _of_type("a name or a callable", str, Callable),  # type: ignore[arg-type]  # isinstance takes it
+    "mode": _of_type("a str, the name of a mode", str),
+    "options": _of_type("a dict of options", Mapping),
+    "name": _of_type("a str", str),
+    "recompile_limit": COUNT,
+    "on_error": attrs.evolve(choice("raise", "eager"), text="'raise', 'eager' or None"),
+}
 
 
-def _check(name: str, value: object, wanted: str, right: bool) -> None:
-    if not right:
-        raise UserTypeError(BAD_ARGUMENT, f"{name}={told(value)}, want {wanted}")
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as they are kept: 1 and 0 become True and False. None is what is not said, but of the first three."""
+    needed = ("fullgraph", "disable", "isolate_recompiles")
+    return {
+        name: value
+        if name not in _KINDS or (value is None and name not in needed)
+        else _KINDS[name].check(name, value, BAD_ARGUMENT)
+        for name, value in given.items()
+    }
 
 
 def reset() -> None:

@@ -11,16 +11,17 @@ where the setting of the same name is not set here.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, final
 
 import attrs
 
-from torchjit.described import Described, entries_of
+from torchjit.described import Described, described_fields, kind_of
 from torchjit.exc import UserAttributeError, unknown_name, wrong_type
 from torchjit.instead import SETTINGS
-from torchjit_core.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, SOURCES, Kind, number
+from torchjit_core.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, SOURCES, number
 from torchjit_core.reasons import reason
 from torchjit_session import upstream
 from torchjit_session.settings import Settings
@@ -59,27 +60,13 @@ def _named(changes: Mapping[str, Any]) -> dict[str, Any]:
         name = _ALIASES.get(given, given)
         if name not in _FIELDS:
             raise unknown_name("setting", given, _FIELDS, UserAttributeError, SETTINGS)
-        named[name] = _kind(name).check(f"torchjit.config.{given}", value, BAD_SETTING)
+        named[name] = kind_of(_FIELDS[name], _KINDS).check(f"torchjit.config.{given}", value, BAD_SETTING)
     return named
-
-
-def _kind(name: str) -> Kind:
-    field = _FIELDS[name]
-    found: Kind = field.metadata.get("kind") or _KINDS[str(field.type)]
-    return found
 
 
 def describe_settings() -> list[Described]:
     """Every setting; what each does is told by the docstring of `Settings`."""
-    meanings = entries_of(Settings, "Attributes")
-    defaults = Settings()
-    return [
-        Described(
-            name, _kind(name).text, repr(getattr(defaults, name)), meanings[name],
-            f.metadata.get("upstream", f"torch._dynamo.config.{name}"), f.metadata.get("read", "at each compilation"),
-        )
-        for name, f in _FIELDS.items()
-    ]  # fmt: skip
+    return described_fields(Settings, _KINDS, "torch._dynamo.config", "at each compilation")
 
 
 @final
@@ -144,26 +131,22 @@ class Config:
 
     @contextlib.contextmanager
     def _patched(self, changes: Mapping[str, Any]) -> Iterator[None]:
-        before, set_before = dict(self._values), set(self._set_here)
-        self._set(changes)
-        try:
+        with self._restored({name: self._values[name] for name in changes}):
+            self._set(changes)
             yield
-        finally:
-            for name in changes:
-                self._values[name] = before[name]
-                if name not in set_before:
-                    self._set_here.discard(name)
+
+    def kept(self) -> contextlib.AbstractContextManager[None]:
+        """All settings are after a `with` block as before it, whatever the block sets."""
+        return self._restored({name: copy.copy(value) for name, value in self._values.items()})
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """All settings are after a `with` block as before it, whatever the block sets."""
-        values = {name: set(value) if isinstance(value, set) else value for name, value in self._values.items()}
-        set_here = set(self._set_here)
+    def _restored(self, values: Mapping[str, Any]) -> Iterator[None]:
+        set_here = self._set_here & values.keys()
         try:
             yield
         finally:
             self._values.update(values)
-            self._set_here.clear()
+            self._set_here.difference_update(values.keys() - set_here)
             self._set_here.update(set_here)
 
 

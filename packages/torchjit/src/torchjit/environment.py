@@ -108,6 +108,9 @@ def read_environment() -> Environment:
     _refuse_misspelled_names()
     trace = os.environ.get("TORCHJIT_TRACE")
     debug = os.environ.get("TORCHJIT_DEBUG_DIR")
+    on_error = _one_of(
+        "TORCHJIT_ON_ERROR", os.environ.get("TORCHJIT_ON_ERROR", ""), ("", "raise", "eager"), "'raise' or 'eager'"
+    )
     named_by = next((name for name in ("CXX", "CC") if os.environ.get(name, "").strip()), None)
     return Environment(
         disable=_flag("TORCHJIT_DISABLE")
@@ -120,7 +123,7 @@ def read_environment() -> Environment:
         cache_dir=os.environ.get("TORCHJIT_CACHE_DIR") or None,
         caches_off=_flag("TORCHJIT_FORCE_DISABLE_CACHES"),
         progress=_flag("TORCHJIT_PROGRESS", "1"),
-        on_error=_on_error(),
+        on_error=on_error or None,  # type: ignore[arg-type]  # one of its words
         compiler_seconds=_seconds("TORCHJIT_COMPILER_SECONDS", 600.0),
         compiler=os.environ[named_by] if named_by else None,
         compiler_named_by=named_by,
@@ -129,23 +132,15 @@ def read_environment() -> Environment:
 
 def _flag(name: str, default: str = "") -> bool:
     value = (os.environ.get(name) or default).strip().lower()
-    if value not in (*_ON, *_OFF):
-        near = difflib.get_close_matches(value, (*_ON, *filter(None, _OFF)), n=1)
-        guess = f"; did you mean {near[0]!r}?" if near else ""
-        raise _wrong(name, f"want {', '.join(_ON)}, or {', '.join(filter(None, _OFF))}{guess}")
-    return value in _ON
+    words = tuple(filter(None, (*_ON, *_OFF)))
+    return _one_of(name, value, ("", *words), f"{', '.join(_ON)}, or {', '.join(filter(None, _OFF))}") in _ON
 
 
-def _on_error() -> Literal["raise", "eager"] | None:
-    match os.environ.get("TORCHJIT_ON_ERROR", ""):
-        case "":
-            return None
-        case "raise" | "eager" as chosen:
-            return chosen
-        case wrong:
-            near = difflib.get_close_matches(wrong, ("raise", "eager"), n=1)
-            guess = f"; did you mean {near[0]!r}?" if near else ""
-            raise _wrong("TORCHJIT_ON_ERROR", f"want 'raise' or 'eager'{guess}")
+def _one_of(name: str, value: str, words: tuple[str, ...], wanted: str) -> str:
+    if value in words:
+        return value
+    near = difflib.get_close_matches(value, filter(None, words), n=1)
+    raise _wrong(name, f"want {wanted}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def _seconds(name: str, default: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 import torchjit_aot
-from torchjit.described import Described, entries_of
+from torchjit.described import Described, described_fields, kind_of
 from torchjit.exc import UserError, UserTypeError, unknown_name, wrong_type
 from torchjit.instead import OPTIONS
 from torchjit_backends.options import Options
@@ -59,14 +59,7 @@ def list_options() -> list[str]:
 
 def describe_options() -> list[Described]:
     """Every option; what each does is told by the docstring of `Options`."""
-    meanings = entries_of(Options, "Attributes")
-    described = [
-        Described(
-            name, _kind(f).text, repr(f.default), meanings[f.name].removeprefix(f"`{name}`: "),
-            f.metadata.get("upstream", f"torch._inductor.config.{name}"),
-        )
-        for name, f in _FIELDS.items()
-    ]  # fmt: skip
+    described = described_fields(Options, _KINDS, "torch._inductor.config")
     return sorted([*described, _GUARD_FILTER], key=lambda each: each.name)
 
 
@@ -111,7 +104,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
         field = _FIELDS.get(name)
         if field is None:
             raise unknown_name("option", name, list_options(), instead=OPTIONS)
-        fields[field.name] = _kind(field).check(name, value, BAD_VALUE)
+        fields[field.name] = kind_of(field, _KINDS).check(name, value, BAD_VALUE)
     made = Options(**fields)
     if made.capture_sizes and not made.cudagraphs:
         raise UserError(BAD_VALUE, "triton.cudagraph_capture_sizes needs triton.cudagraphs=True")
@@ -132,8 +125,3 @@ _KINDS = {
     ),
 }
 """By the annotations of `Options`."""
-
-
-def _kind(field: Any) -> Kind:
-    found: Kind = field.metadata.get("kind") or _KINDS[str(field.type)]
-    return found

@@ -12,27 +12,22 @@ Each raises `AssertionError`, and returns what was found. With pytest installed 
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
-import inspect
-import random
-import sys
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-import attrs
 import torch
-from torch.utils import _pytree as pytree
 
 from torchjit import backends
-from torchjit.compiler import compilation_of, compile, is_compiled, reset
+from torchjit.compiler import compile, reset
 from torchjit.config import config
 from torchjit.exc import UserError, UserTypeError, wrong_type
 from torchjit.inspection import Explanation, describe, explain
 from torchjit.stance import set_stance
 from torchjit_core.kinds import as_switch
 from torchjit_core.reasons import reason
+from torchjit_session.callables import compilation_of, is_compiled
+from torchjit_session.comparison import Outcome, copied, difference, outcome_of
 
 __all__ = ["assert_equal_to_eager", "assert_no_breaks", "assert_one_graph", "assert_recompiles", "fresh"]
 
@@ -181,15 +176,15 @@ def assert_equal_to_eager(
     if (rtol is None) != (atol is None):
         raise UserError(BAD_ARGUMENT, f"rtol={rtol!r}, atol={atol!r}: give both, or none")
     _callable(f)
-    run_compiled = functools.partial(_run, f, args, kwargs, gradients, compile=compile)
-    wanted, got = _run(f, args, kwargs, gradients, eager=True), run_compiled()
-    difference = _difference(got, wanted, rtol, atol)
-    if difference:
+    run_compiled = functools.partial(_run, f, args, kwargs, gradients, compile)
+    (wanted, _), (got, was_compiled) = _run(f, args, kwargs, gradients, None), run_compiled()
+    text = difference(got, wanted, rtol, atol)
+    if text:
         stage = _stage(run_compiled, wanted, rtol, atol)
-        raise AssertionError(f"{_name(f)} compiled differs from eager: {difference}{stage}") from got.error
+        raise AssertionError(f"{_name(f)} compiled differs from eager: {text}{stage}") from got.error
     if wanted.error is not None:
         raise wanted.error
-    if not got.was_compiled:
+    if not was_compiled:
         raise AssertionError(_nothing(f))
     return wanted.values["the result"]
 
@@ -260,208 +255,32 @@ def _obstacles(told: Explanation, kind: str) -> str:
 
 
 # ---------------------------------------------------------------------- two runs
-@final
-@attrs.frozen
-class _Run:
-    """What a call did: values by name, or an error.
-
-    Attributes:
-        values: the result, the arguments and the state of modules afterwards, gradients.
-    """
-
-    values: dict[str, Any]
-    error: Exception | None
-    was_compiled: bool = False
-
-
 def _run(
     f: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     gradients: bool,
-    *,
-    eager: bool = False,
-    compile: Callable[..., Any] = compile,
-) -> _Run:
-    called, args, kwargs = _copied(f, args, dict(kwargs))
-    if not eager and not is_compiled(f):
-        called = compile(called)
-    values: dict[str, Any] = {}
-    error = None
-    stance = set_stance("force_eager") if eager else contextlib.nullcontext()
-    with stance, config.patch(on_error="raise"), _same_random_numbers():
-        try:
-            result = called(*args, **kwargs)
-            if gradients:
-                _backward(result)
-        except Exception as raised:
-            error = raised
-        else:
-            values["the result"] = result
-    values |= {f"argument {i} after the call": value for i, value in enumerate(args)}
-    values |= {f"argument {name!r} after the call": value for name, value in kwargs.items()}
-    for owner, module in _modules(called, args, kwargs):
-        values |= {f"{name}{owner} after the call": value for name, value in module.state_dict().items()}
-    if gradients and error is None:
-        values |= _gradients(called, args, kwargs)
-    return _Run(values, error, was_compiled=eager or bool(_stats(called).regions))
-
-
-def _copied(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Copies that share among each other what the originals share. Results of operations become leaves."""
-    leaves: dict[int, torch.Tensor] = {}
-
-    def leaf(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_leaf:
-            return tensor
-        return leaves.setdefault(id(tensor), tensor.detach().requires_grad_(tensor.requires_grad))
-
-    given = pytree.tree_map_only(torch.Tensor, leaf, (args, kwargs))
-    memo: dict[int, Any] = {}
+    compile: Callable[..., Any] | None,
+) -> tuple[Outcome, bool]:
+    """What a call of copies does, by eager operators without `compile`; and was something compiled?"""
     try:
-        copied_args, copied_kwargs = copy.deepcopy(given, memo)
-        return _copied_owner(f, memo), copied_args, copied_kwargs
+        called, args, kwargs = copied(f, args, dict(kwargs))
     except Exception as error:
         text = f"{type(error).__name__}: {error}; make what cannot be copied inside the function"
         raise UserTypeError(BAD_ARGUMENT, f"the arguments of {_name(f)} cannot be copied: {text}") from None
+    if compile is not None and not is_compiled(f):
+        called = compile(called)
+    stance = set_stance("force_eager") if compile is None else contextlib.nullcontext()
+    with stance, config.patch(on_error="raise"):
+        outcome = outcome_of(called, args, kwargs, gradients=gradients)
+    return outcome, bool(_stats(called).regions)
 
 
-def _copied_owner(f: Any, memo: dict[int, Any]) -> Any:
-    """What `f` belongs to is copied; a function is what it is."""
-    return f if isinstance(f, types.FunctionType) or inspect.isbuiltin(f) else copy.deepcopy(f, memo)
-
-
-@contextlib.contextmanager
-def _same_random_numbers() -> Iterator[None]:
-    """The block draws from the present states of the generators, which are as before at its end."""
-    numpy = sys.modules.get("numpy")
-    python, arrays = random.getstate(), None if numpy is None else numpy.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        random.setstate(python)
-        if numpy is not None:
-            numpy.random.set_state(arrays)
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _backward(result: Any) -> None:
-    """From all results at once, each element with a weight of its own."""
-    ends = [t for t in _tensors(result) if t.requires_grad]
-    weights = [torch.linspace(0.5, 1.5, t.numel(), device=t.device).reshape(t.shape).to(t.dtype) for t in ends]
-    if ends:
-        torch.autograd.backward(ends, weights)
-
-
-def _modules(called: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.nn.Module]]:
-    """The one that is called or whose method is, and those among the arguments, with whose they are."""
-    owner = getattr(called, "__self__", called)
-    found = [("", owner)] if isinstance(owner, torch.nn.Module) else []
-    for place, leaf in _arguments(args, kwargs):
-        if isinstance(leaf, torch.nn.Module):
-            found.append((f" of argument {place}", leaf))
-    return found
-
-
-def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value among the arguments, with its place: `0`, `'mask'`, `1['ids']`."""
-    for place, value in [*((str(i), v) for i, v in enumerate(args)), *((repr(k), v) for k, v in kwargs.items())]:
-        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
-            yield place + pytree.keystr(path), leaf
-
-
-def _gradients(called: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    for place, leaf in _arguments(args, kwargs):
-        if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad:
-            named[f"the gradient of argument {place}"] = leaf.grad
-    for owner, module in _modules(called, args, kwargs):
-        named |= {f"the gradient of {name}{owner}": parameter.grad for name, parameter in module.named_parameters()}
-    return named
-
-
-# ---------------------------------------------------------------------- comparison
-def _difference(got: _Run, wanted: _Run, rtol: float | None, atol: float | None) -> str:
-    """The first one, as text; "" where there is none."""
-    if type(got.error) is not type(wanted.error):
-        return f"eager {_raised(wanted.error)}, compiled it {_raised(got.error)}"
-    for name, value in wanted.values.items():
-        text = _unequal(got.values.get(name), value, rtol, atol, set())
-        if text:
-            return f"{name}{text}"
-    return ""
-
-
-def _raised(error: Exception | None) -> str:
-    return "raises nothing" if error is None else f"raises {type(error).__name__}: {error}"
-
-
-def _unequal(got: Any, wanted: Any, rtol: float | None, atol: float | None, seen: set[int]) -> str:
-    """How two values differ, which may contain others."""
-    got_leaves, got_shape = pytree.tree_flatten_with_path(got)
-    wanted_leaves, wanted_shape = pytree.tree_flatten_with_path(wanted)
-    if got_shape != wanted_shape:
-        return f" has another structure: {_short(got)}, eager {_short(wanted)}"
-    for (path, g), (_, w) in zip(got_leaves, wanted_leaves, strict=True):
-        text = _unequal_leaf(g, w, rtol, atol, seen)
-        if text:
-            return pytree.keystr(path) + text
-    return ""
-
-
-def _unequal_leaf(got: Any, wanted: Any, rtol: float | None, atol: float | None, seen: set[int]) -> str:
-    if isinstance(wanted, torch.nn.Module) or id(wanted) in seen:
-        return ""  # its state is compared by name
-    if _plain_type(got) is not _plain_type(wanted):
-        return f" is a {type(got).__name__}, eager's a {type(wanted).__name__}"
-    if isinstance(wanted, torch.Tensor):
-        return _unequal_tensors(got, wanted, rtol, atol)
-    if isinstance(wanted, (float, complex)):
-        return _unequal_tensors(torch.tensor(got), torch.tensor(wanted), rtol, atol)
-    says_equal = getattr(type(wanted), "__eq__") is not object.__eq__  # noqa: B009  a function of any type
-    if says_equal:
-        return "" if got == wanted else f" is {_short(got)}, eager's {_short(wanted)}"
-    if callable(wanted) or not hasattr(wanted, "__dict__"):
-        return ""  # made in each run, and nothing to compare
-    seen.add(id(wanted))  # an object that only says what it holds
-    for name, value in vars(wanted).items():
-        text = _unequal(vars(got).get(name), value, rtol, atol, seen)
-        if text:
-            return f".{name}{text}"
-    return ""
-
-
-def _plain_type(value: Any) -> type:
-    """A compiled object's is the one that the program wrote."""
-    original = getattr(type(value), "_torchjit_original", None)
-    return type(value) if original is None else type(original)
-
-
-def _unequal_tensors(got: torch.Tensor, wanted: torch.Tensor, rtol: float | None, atol: float | None) -> str:
-    if got.requires_grad != wanted.requires_grad:
-        return f" has requires_grad={got.requires_grad}, eager's {wanted.requires_grad}"
-    try:
-        torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol, equal_nan=True)
-    except AssertionError as error:
-        return f": {error}"
-    return ""
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
-def _stage(run: Callable[..., _Run], wanted: _Run, rtol: float | None, atol: float | None) -> str:
+def _stage(run: Callable[[], tuple[Outcome, bool]], wanted: Outcome, rtol: float | None, atol: float | None) -> str:
     """The first backend with which it differs, as text: each does more than the one before."""
     for backend, what in (("eager", "the capture"), ("aot_eager", "the joint graph, or its backward")):
         with set_stance(force_backend=backend):
-            got = run()
-        if _difference(got, wanted, rtol, atol):
+            got, _ = run()
+        if difference(got, wanted, rtol, atol):
             return f"\nIt differs with backend={backend!r} already: {what} makes the difference."
     return "\nWith the backends 'eager' and 'aot_eager' it is equal: the kernels, or a backend of yours, make the difference."
