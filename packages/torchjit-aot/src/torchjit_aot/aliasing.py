@@ -18,12 +18,13 @@ from torchjit_aot.overlap import shows_memory_twice
 from torchjit_aot.refusals import METADATA_MUTATION, OUTPUT_KIND
 from torchjit_aot.symbols import SYMBOLIC_TYPES
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.layouts import storage_key
 
 if TYPE_CHECKING:
     from torchjit_aot.inputs import GraphInput
     from torchjit_aot.record import Recorder, ViewStep
 
-__all__ = ["Constant", "FromInput", "FromSlot", "OutputPlan", "Ref", "Replay", "plan_outputs", "storage_key"]
+__all__ = ["Constant", "FromInput", "FromSlot", "OutputPlan", "Ref", "Replay", "plan_outputs"]
 
 aten = torch.ops.aten
 _DETACH = (aten.detach.default, aten.alias.default)
@@ -106,11 +107,6 @@ class OutputPlan:
                 return position
         self.slots.append(value)
         return len(self.slots) - 1
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    """Equal for tensors that share a storage."""
-    return int(tensor.untyped_storage()._cdata)
 
 
 @final

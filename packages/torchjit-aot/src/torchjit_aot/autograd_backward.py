@@ -15,10 +15,11 @@ from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.autograd_nodes.saved_tensors import saved_tensors
 from torchjit_aot.compiler_protocol import Run
 from torchjit_aot.double_backward import linked, links_of, refuse_double_backward
-from torchjit_aot.held_inputs import check_saved_layout, is_static
+from torchjit_aot.held_inputs import check_saved_layout
 from torchjit_aot.hooked import unhooked
 from torchjit_aot.wrapper import Source, in_grad_mode, in_range, indented, untracked
 from torchjit_core.reasons import TorchjitError
+from torchjit_torch.layouts import is_static
 
 __all__ = ["backward_of"]
 

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from torchjit_torch.operators import written_arguments
+
 __all__ = ["functional_variant"]
 
 _LIBRARY = torch.library.Library("torchjit_functional", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -33,7 +35,7 @@ def functional_variant(func: OpOverload) -> OpOverload | None:
 
 def _define(func: OpOverload) -> OpOverload | None:
     schema = func._schema
-    written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    written = [schema.arguments[i] for i, _ in written_arguments(func)]
     aliases = any(a.alias_info is not None for a in (*schema.arguments, *schema.returns) if a not in written)
     kinds = [str(a.type) for a in written]
     if func.namespace in _ATEN or aliases or any(kind not in ("Tensor", "List[Tensor]") for kind in kinds):

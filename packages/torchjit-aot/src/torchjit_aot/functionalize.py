@@ -21,14 +21,14 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
-from torchjit_aot.aliasing import storage_key
 from torchjit_aot.functional_variants import functional_variant
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph, version_moved
-from torchjit_aot.overlap import byte_range, is_dense, overlaps_itself, overlaps_partly
+from torchjit_aot.overlap import byte_range, is_dense, overlaps_partly
 from torchjit_aot.refusals import FUNCTIONALIZE, SHARED_STORAGE
 from torchjit_aot.scatter import scatter
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.layouts import is_static, overlaps_itself, storage_key
 from torchjit_torch.operators import functional_form, is_random, is_view, writes_to
 
 __all__ = ["functionalize"]
@@ -422,7 +422,7 @@ def _resizes(func: OpOverload, target: fx.Node, value: fx.Node) -> bool:
     have, want = value.meta["val"].shape, target.meta["val"].shape
     if target.meta["val"].numel() != 0 or tuple(have) == tuple(want):
         return False
-    return any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
+    return any(isinstance(argument, str) for argument in writes_to(func))
 
 
 def _out_of_place(node: fx.Node) -> OpOverload | None:
@@ -449,7 +449,7 @@ def _refuse_overlap(node: fx.Node) -> None:
         GraphBreak: some of its elements share memory with each other, or strides are symbolic.
     """
     val = node.meta["val"]
-    if not all(type(n) is int for n in (*val.shape, *val.stride())) or overlaps_itself(val):
+    if not is_static(val) or overlaps_itself(val.shape, val.stride()):
         raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and may overlap itself in memory")
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import fx
 
 from torchjit_aot.wrapper import Source
+from torchjit_torch.layouts import is_static
 
-__all__ = ["check_saved_layout", "is_static", "note_saved_layout"]
+__all__ = ["check_saved_layout", "note_saved_layout"]
 
 
 def _held(saved: Sequence[fx.Node]) -> list[tuple[int, fx.Node]]:
@@ -68,7 +69,3 @@ def _is_laid_out_otherwise(
         if tensor.numel() and any(a != b for n, a, b in places if n > 1):
             return True
     return False
-
-
-def is_static(value: torch.Tensor) -> bool:
-    return all(type(n) is int for n in (*value.shape, *value.stride()))

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torchjit_aot.ambient import saved_tensor_hooks_aside
 from torchjit_aot.refusals import EMPTY_GRAPH, SUBCLASS
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.layouts import is_static
 
 __all__ = ["GraphInput", "fake_inputs", "lifted_state", "no_autocast", "tracing_context"]
 
@@ -102,7 +103,7 @@ def _clone(leaf: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
     """A clone with the leaf's own strides: kernels read the input by them."""
     made = leaf.clone(memory_format=torch.preserve_format)
     # With symbolic strides a comparison would be a guard, and what is not surely dense is cloned otherwise anyway.
-    if all(type(n) is int for n in (*shape.shape, *shape.stride())) and made.stride() == leaf.stride():
+    if is_static(shape) and made.stride() == leaf.stride():
         return made
     return cast(torch.Tensor, _Clone.apply(leaf))
 

@@ -6,7 +6,9 @@ import math
 
 import torch
 
-__all__ = ["byte_range", "is_dense", "overlaps_itself", "overlaps_partly", "shows_memory_twice"]
+from torchjit_torch.layouts import is_static, overlaps_itself
+
+__all__ = ["byte_range", "is_dense", "overlaps_partly", "shows_memory_twice"]
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -16,20 +18,10 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
 
 
-def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """May two of its elements be one place in memory? Sizes and strides are ints."""
-    extent = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and stride < extent:
-            return True
-        extent += (size - 1) * stride
-    return False
-
-
 def shows_memory_twice(tensor: torch.Tensor) -> bool:
     """Are two of its elements one place in memory? Of symbolic sizes only strides of zero tell."""
-    if all(type(n) is int for n in (*tensor.shape, *tensor.stride())):
-        return tensor.numel() > 0 and overlaps_itself(tensor)
+    if is_static(tensor):
+        return tensor.numel() > 0 and overlaps_itself(tensor.shape, tensor.stride())
     return any(
         type(stride) is int and stride == 0 and not (type(size) is int and size < 2)
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)

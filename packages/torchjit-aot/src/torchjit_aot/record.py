@@ -19,6 +19,7 @@ from torchjit_aot.refusals import METADATA_MUTATION, RANDOM_IN_BACKWARD, SUBCLAS
 from torchjit_aot.selective import what_to_do
 from torchjit_aot.symbols import SYMBOLIC_TYPES, SymbolNodes
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.layouts import storage_key
 from torchjit_torch.node_meta import BACKWARD, CHECKPOINT_POLICY, RECOMPUTE
 from torchjit_torch.operators import is_random, out_of_place, writes_metadata, writes_to
 
@@ -63,7 +64,7 @@ def add_placeholder(graph: fx.Graph, name: str) -> fx.Node:
 def _shares_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.layout != torch.strided or b.layout != torch.strided:
         return False
-    return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+    return storage_key(a) == storage_key(b)
 
 
 def _put_value(node: fx.Node, old: torch.Tensor, new: torch.Tensor) -> None:

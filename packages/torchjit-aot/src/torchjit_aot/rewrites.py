@@ -23,6 +23,7 @@ from torchjit_aot.joint import JointGraph
 from torchjit_aot.patterns import Match, Operation, Pattern, aten_operation, either, literal, matches, number, once, var
 from torchjit_aot.simplify import rename, returned_storages, same_kind
 from torchjit_core.events import emit_lazy
+from torchjit_torch.layouts import is_static
 
 __all__ = ["EXACT", "FUSED", "Rule", "rewrite_graph", "rewrite_joint", "tell_rewrites"]
 
@@ -100,7 +101,7 @@ def _order(node: fx.Node) -> list[int] | None:
 
 
 def _one_view(found: Match, writer: GraphWriter) -> fx.Node | None:
-    static = all(type(n) is int for n in (*found["x"].meta["val"].shape, *found["x"].meta["val"].stride()))
+    static = is_static(found["x"].meta["val"])
     return writer.call(aten.view.default, (found["x"], found["sizes"])) if static else None
 
 

@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchjit_aot.compiler_protocol import Run
 from torchjit_aot.inputs import GraphInput
-from torchjit_aot.overlap import overlaps_itself
 from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.layouts import is_static, overlaps_itself, storage_key
 
 if TYPE_CHECKING:
     from torchjit_aot.joint import JointGraph
@@ -45,10 +45,6 @@ class SyntheticBase:
     extent: int
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
 def synthetic_bases(joint: JointGraph, count: int) -> tuple[SyntheticBase, ...]:
     """Look at the real inputs of this call.
 
@@ -65,8 +61,8 @@ def synthetic_bases(joint: JointGraph, count: int) -> tuple[SyntheticBase, ...]:
     groups: dict[int, list[int]] = {}
     for i, source in enumerate(joint.sources):
         if isinstance(source.real, torch.Tensor):
-            groups.setdefault(_storage(source.real), []).append(i)
-    written = {_storage(joint.sources[i].real) for i in joint.mutated}
+            groups.setdefault(storage_key(source.real), []).append(i)
+    written = {storage_key(joint.sources[i].real) for i in joint.mutated}
     found = []
     for key, members in groups.items():
         if key in written and len(members) > 1:
@@ -74,7 +70,7 @@ def synthetic_bases(joint: JointGraph, count: int) -> tuple[SyntheticBase, ...]:
                 raise GraphBreak(SHARED_STORAGE, joint.sources[members[-1]].name)
             found.append(_base_of([joint.sources[i] for i in members], tuple(members)))
     for i in _reshaped_alone(joint, found):
-        if len(groups[_storage(joint.sources[i].real)]) > 1:
+        if len(groups[storage_key(joint.sources[i].real)]) > 1:
             raise GraphBreak(
                 METADATA_MUTATION, f"of {joint.sources[i].name}, which shares its memory with another input"
             )
@@ -92,8 +88,13 @@ def _base_of(sources: Sequence[GraphInput], members: tuple[int, ...]) -> Synthet
     first = sources[0].real
     for source in sources:
         value, real = source.value, source.real
-        symbolic = not all(type(n) is int for n in (*value.shape, *value.stride()))
-        if source.leaf is not None or symbolic or real.dtype != first.dtype or overlaps_itself(real):
+        symbolic = not is_static(value)
+        if (
+            source.leaf is not None
+            or symbolic
+            or real.dtype != first.dtype
+            or overlaps_itself(real.shape, real.stride())
+        ):
             raise GraphBreak(SHARED_STORAGE, source.name)
         if not _share_a_version(first, real):  # eager's backward would not see the writes to what it saved
             raise GraphBreak(SHARED_STORAGE, f"{source.name}, which does not count versions with {sources[0].name}")
@@ -180,13 +181,13 @@ def guard_overlap(joint: JointGraph, compiled: Run, eager: Run) -> Run:
         return compiled
 
     def checked(*args: Any) -> Any:
-        storages = {_storage(args[i]) for i in written}
-        if len(storages) < len(written) or not storages.isdisjoint([_storage(args[i]) for i in others]):
+        storages = {storage_key(args[i]) for i in written}
+        if len(storages) < len(written) or not storages.isdisjoint([storage_key(args[i]) for i in others]):
             return eager(*args)
         for base in joint.bases:
-            key = _storage(args[base.members[0]])
+            key = storage_key(args[base.members[0]])
             for i, offset in zip(base.members, base.offsets, strict=True):
-                if _storage(args[i]) != key or args[i].storage_offset() != offset:
+                if storage_key(args[i]) != key or args[i].storage_offset() != offset:
                     return eager(*args)
         return compiled(*args)
 

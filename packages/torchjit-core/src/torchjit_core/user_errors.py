@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import final
 
-from torchjit_core.location import CodeLocation
-from torchjit_core.reasons import Reason, TorchjitError, UserError, UserTypeError, reason
+from torchjit_core.reasons import TorchjitError, UserError, UserTypeError, reason
 from torchjit_core.showing import shortened
 
 __all__ = [
@@ -52,9 +51,6 @@ class BackendCompilerFailed(TorchjitError, RuntimeError):
     """The backend raised while it compiled a graph. Its exception is the cause (`__cause__`)."""
 
     __module__ = "torchjit.exc"
-
-    def __init__(self, reason: Reason, detail: str = "", location: CodeLocation | None = None) -> None:
-        super().__init__(reason, detail, location)
 
 
 UNKNOWN_NAME = reason(

@@ -157,7 +157,7 @@ class TorchGraphDriver:
         torch.cuda.synchronize(self._device)
         # Workspaces of cuBLAS made before would be freed by whoever clears them next, under the recording's feet:
         # with none there, the capture allocates its own from the pool. Likewise afterwards, for the others.
-        _clear_blas_workspaces()
+        torch._C._cuda_clearCublasWorkspaces()
         # What the rehearsals allocated, workspaces included, is of no use any more, and the pool takes about as much.
         torch.cuda.empty_cache()
         if ground.state is not None:
@@ -178,7 +178,7 @@ class TorchGraphDriver:
         finally:
             if collecting:
                 gc.enable()
-            _clear_blas_workspaces()
+            torch._C._cuda_clearCublasWorkspaces()
         state = torch._C._cuda_getCheckpointState(self._index, self._pool)
         return Capture(graph.replay, result, state, self._blocks())
 
@@ -219,7 +219,7 @@ class TorchGraphDriver:
         return torch.cuda.is_current_stream_capturing()
 
     def stream(self) -> int:
-        return _raw_stream(self._index)
+        return torch._C._cuda_getCurrentRawStream(self._index)
 
     def order_after(self, stream: int) -> None:
         other = torch.cuda.ExternalStream(stream, device=self._device)  # type: ignore[no-untyped-call]
@@ -231,14 +231,3 @@ def _abandon(graph: torch.cuda.CUDAGraph) -> None:
         graph.capture_end()
     except RuntimeError:
         pass  # the capture was invalid already; the caller hears of the first error
-
-
-def _clear_blas_workspaces() -> None:
-    clear: Any = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-    if clear is not None:
-        clear()
-
-
-def _raw_stream(index: int) -> int:
-    raw: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return int(raw(index)) if raw is not None else torch.cuda.current_stream(index).cuda_stream

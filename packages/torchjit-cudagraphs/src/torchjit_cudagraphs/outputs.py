@@ -10,6 +10,7 @@ import torch
 
 from torchjit_cudagraphs.liveness import Lent, LentAgain, StorageRef
 from torchjit_cudagraphs.pool import Block, GraphPool
+from torchjit_torch.layouts import storage_key
 
 __all__ = ["Arguments", "OutputPlan"]
 
@@ -31,7 +32,7 @@ class Arguments:
 
     def find(self, output: torch.Tensor) -> tuple[int, int] | None:
         """The position and the offset of the argument whose storage `output` has, or None."""
-        entry = self._storages.get(output.untyped_storage()._cdata)
+        entry = self._storages.get(storage_key(output))
         return None if entry is None else entry[1:]
 
     def is_argument(self, output: torch.Tensor, position: int) -> bool:

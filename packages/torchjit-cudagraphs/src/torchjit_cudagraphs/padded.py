@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -12,6 +12,7 @@ import torch.fx
 from torchjit_core.events import emit
 from torchjit_cudagraphs.partition import lies_in_input
 from torchjit_cudagraphs.recordable import LARGER_THAN_ALL, ROWS_MIX, Recordable, run_compiled
+from torchjit_torch.operators import draws
 
 __all__ = ["Batch", "Padded", "find_batch"]
 
@@ -50,7 +51,7 @@ def find_batch(gm: torch.fx.GraphModule) -> Batch | str:
     if len(firsts) != 1:
         return f"{len(firsts)} dynamic first dimensions of inputs"
     (batch,) = firsts
-    if any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in calls):
+    if any(draws(n.target) for n in calls):
         return "random numbers, which would be drawn for added rows too"
     try:
         inputs, counts = _batched_inputs(placeholders, batch, [n.args[0] for n in calls if n.target is _COPY])
@@ -150,37 +151,39 @@ class Padded:
             raise ValueError(f"the inputs {sorted(self.batch.inputs)} have batches of different sizes: {sorted(found)}")
         (count,) = found
         size = next((s for s in self.sizes if s >= count), None)
-        if size is None:
-            if not self._told:
-                self._told = True
-                detail = f"{count} rows, the largest size is {self.sizes[-1]}"
-                emit("fallback", reason=LARGER_THAN_ALL.id, headline=LARGER_THAN_ALL.headline, detail=detail)
-            return run_compiled(self.compiled, inputs)
-        call: Callable[[list[Any]], Sequence[Any]] = self.recorded.boxed
+        if size is None and not self._told:
+            self._told = True
+            detail = f"{count} rows, the largest size is {self.sizes[-1]}"
+            emit("fallback", reason=LARGER_THAN_ALL.id, headline=LARGER_THAN_ALL.headline, detail=detail)
         if size == count:
-            return call(inputs)
-        if self._mixes or self.recorded.inside_capture():
+            exact: Sequence[Any] = self.recorded.boxed(inputs)
+            return exact
+        if size is None or self._mixes or self.recorded.inside_capture():
             return run_compiled(self.compiled, inputs)
-        given_all = None if self._checked else list(inputs)
+        given = None if self._checked else list(inputs)
         grad = torch.is_grad_enabled()
         try:
             torch._C._set_grad_enabled(False)  # the C function, in the block: no handler of a signal comes between
-            written = []
-            for position in self.batch.counts:
-                inputs[position] = size
-            for position, dim in self.batch.inputs.items():
-                given = inputs[position]
-                inputs[position] = _filled(given, dim, size)
-                if position in self._written:
-                    written.append((given, inputs[position].narrow(dim, 0, count)))
-            results = list(call(inputs))
-            for given, changed in written:
-                given.copy_(changed)
-            for position, dim in self.batch.outputs.items():
-                results[position] = results[position].narrow(dim, 0, count)
+            results = self._fill_and_call(inputs, count, size)
         finally:
             torch._C._set_grad_enabled(grad)
-        return results if given_all is None else self._check(results, given_all, count, size)
+        return results if given is None else self._check(results, given, count, size)
+
+    def _fill_and_call(self, inputs: list[Any], count: int, size: int) -> list[Any]:
+        written = []
+        for position in self.batch.counts:
+            inputs[position] = size
+        for position, dim in self.batch.inputs.items():
+            given = inputs[position]
+            inputs[position] = _filled(given, dim, size)
+            if position in self._written:
+                written.append((given, inputs[position].narrow(dim, 0, count)))
+        results = list(self.recorded.boxed(inputs))
+        for given, changed in written:
+            given.copy_(changed)
+        for position, dim in self.batch.outputs.items():
+            results[position] = results[position].narrow(dim, 0, count)
+        return results
 
     def _check(self, results: list[Any], inputs: list[Any], count: int, size: int) -> Sequence[Any]:
         """The results, or those of the callable where filling the batch changed them."""

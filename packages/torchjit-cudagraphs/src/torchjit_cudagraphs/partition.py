@@ -240,7 +240,7 @@ def _dependencies(graph: torch.fx.Graph) -> dict[torch.fx.Node, set[torch.fx.Nod
     for node in _calls(graph):
         if node.target is torch.ops.aten.copy_.default:
             needs[node] |= _readers(node.args[0])
-        elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) or node.is_impure():
+        elif draws(node.target) or node.is_impure():
             if before is not None:
                 needs[node].add(before)
             before = node

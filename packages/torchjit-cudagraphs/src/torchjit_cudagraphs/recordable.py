@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from torchjit_core.reasons import Reason, reason
+from torchjit_torch.layouts import is_static, overlaps_itself
 
 __all__ = ["Recordable", "Refusal", "name_of", "overlaps", "refusal", "run_compiled"]
 
@@ -165,21 +166,15 @@ def _tensor_refusal(value: torch.Tensor, device: torch.device, static: bool) -> 
         return NOT_CAPTURABLE, f"has layout {value.layout}"
     if torch.is_grad_enabled() and value.requires_grad:
         return NEEDS_GRAD, "requires grad"
-    known = all(type(n) is int for n in (*value.shape, *value.stride()))  # symbolic sizes: asked at each recording
-    if not static and known and overlaps(value):
+    if not static and is_static(value) and overlaps(value):  # symbolic sizes: asked at each recording
         return OVERLAPPING_INPUT, f"has sizes {list(value.shape)} and strides {list(value.stride())}"
     return None
 
 
 def overlaps(value: torch.Tensor) -> bool:
     """Do elements share memory otherwise than through dimensions of stride 0 (which are copied once)?"""
-    reach = 0
-    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
-        if size > 1 and stride != 0:
-            if stride <= reach:
-                return True
-            reach += stride * (size - 1)
-    return False
+    dims = [dim for dim, stride in enumerate(value.stride()) if stride != 0]
+    return overlaps_itself([value.shape[dim] for dim in dims], [value.stride(dim) for dim in dims])
 
 
 def run_compiled(compiled: Recordable, inputs: list[Any]) -> Sequence[Any]:

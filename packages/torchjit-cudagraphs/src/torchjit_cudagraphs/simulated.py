@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_map_only
 
 from torchjit_cudagraphs.driver import Capture, Ground
 from torchjit_cudagraphs.liveness import StorageRef
+from torchjit_torch.layouts import storage_key
+from torchjit_torch.operators import written_arguments
 
 __all__ = ["SimulatedDriver"]
 
@@ -206,11 +208,7 @@ class _Capturing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         driver = self._driver
-        written = [
-            value
-            for argument, value in zip(func._schema.arguments, args, strict=False)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
+        written = [args[i] for i, _ in written_arguments(func) if i < len(args)]
         if func._schema.is_mutable:
             # Recorded, not done: memory outside must not change during a capture.
             self._steps.append((func, _places(driver, args), _places(driver, kwargs), []))
@@ -219,9 +217,9 @@ class _Capturing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         several = isinstance(results, (tuple, list))
         places: list[tuple[_Place, int]] = []
         made = []
-        known = {t.untyped_storage()._cdata for t in _tensors((args, kwargs))}
+        known = set(map(storage_key, _tensors((args, kwargs))))
         for index, result in enumerate(results if several else (results,)):
-            if not isinstance(result, torch.Tensor) or result.untyped_storage()._cdata in known or result.numel() == 0:
+            if not isinstance(result, torch.Tensor) or storage_key(result) in known or result.numel() == 0:
                 made.append(result)
                 continue
             mine = driver.allocate(result)

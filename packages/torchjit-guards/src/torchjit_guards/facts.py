@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TypeVar, final
 
 from torchjit_core.expr import Bounds, Condition, Expr, Operation, Symbol, as_expr, constant, le, negate
 from torchjit_guards.sample_points import SamplePoints
 
 __all__ = ["Facts"]
+
+_Simplified = TypeVar("_Simplified", Condition, Expr)
 
 
 @final
@@ -26,14 +28,8 @@ class Facts:
         self._open: set[Condition] = set()
         self._points = SamplePoints(self.bounds_of)
 
-    def simplify(self, condition: Condition) -> Condition:
-        """The condition with replaced symbols replaced."""
-        if self.replacements and not self.replacements.keys().isdisjoint(condition.symbols):
-            return condition.substitute(self.replacements, self._replaced)
-        return condition
-
-    def simplify_expr(self, e: Expr) -> Expr:
-        """The expression with replaced symbols replaced."""
+    def simplify(self, e: _Simplified) -> _Simplified:
+        """The condition or expression with replaced symbols replaced."""
         if self.replacements and not self.replacements.keys().isdisjoint(e.symbols):
             return e.substitute(self.replacements, self._replaced)
         return e

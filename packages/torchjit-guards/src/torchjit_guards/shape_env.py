@@ -227,14 +227,14 @@ class ShapeEnv:
         Raises:
             GraphBreak: it depends on an unbacked symbol that no fact replaced by others.
         """
-        simple = self._facts.simplify_expr(expr)
+        simple = self._facts.simplify(expr)
         if not self._unbacked.isdisjoint(simple.symbols):
             raise GraphBreak(DATA_DEPENDENT, f"the value of {expr}")
         return simple.evaluate(self._hints)
 
     def example(self, expr: Expr) -> int:
         """The value at capture, also of a dimension that was marked unbacked: to call the compiled code with."""
-        return self._facts.simplify_expr(expr).evaluate({**self._hints, **self._unseen})
+        return self._facts.simplify(expr).evaluate({**self._hints, **self._unseen})
 
     def known(self, condition: Condition) -> bool | None:
         """The truth of the condition for every value the guards let in, or None. Records nothing."""
@@ -325,7 +325,7 @@ class ShapeEnv:
 
     def _check_forced(self, fact: Condition, location: CodeLocation | None) -> None:
         for forced, path in self._forced.items():
-            value = self._facts.simplify_expr(as_expr(forced)).value
+            value = self._facts.simplify(as_expr(forced)).value
             bounds = self._facts.bounds_of(forced)
             if value is not None or (bounds.lower is not None and bounds.lower == bounds.upper):
                 detail = f"{path} is marked dynamic, and the program needs {self.in_terms(fact)}"
@@ -344,7 +344,7 @@ class ShapeEnv:
     def _hole(self, forced: Symbol, declared: Bounds, fact: Condition) -> int | None:
         """A size in the declared range that the fact excludes by itself. A fact over other sizes too relates them, and excludes
         no size. Of a wide range only the ends are tried: a guard is left for what may lie between."""
-        symbol = self._facts.simplify_expr(as_expr(forced)).as_symbol
+        symbol = self._facts.simplify(as_expr(forced)).as_symbol
         if symbol is None or fact.symbols != {symbol}:
             return None
         return next((n for n in _some_of(declared) if not _holds_at(fact, symbol, n)), None)

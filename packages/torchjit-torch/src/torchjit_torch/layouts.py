@@ -1,11 +1,33 @@
-"""How tensors lie in memory, from sizes alone."""
+"""How tensors lie in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["contiguous_strides"]
+import torch
+
+__all__ = ["contiguous_strides", "is_static", "overlaps_itself", "storage_key"]
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share a storage, while one of them lives."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def is_static(tensor: torch.Tensor) -> bool:
+    """Are its sizes and strides numbers?"""
+    return all(type(n) is int for n in (*tensor.shape, *tensor.stride()))
+
+
+def overlaps_itself(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """May two elements be one place in memory?"""
+    extent = 1
+    for stride, size in sorted(zip(strides, sizes, strict=True)):
+        if size > 1 and stride < extent:
+            return True
+        extent += (size - 1) * stride
+    return False
 
 
 def contiguous_strides(sizes: Sequence[Any], order: Sequence[int] | None = None) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from torchjit_aot.joint import tangent_like
 from torchjit_aot.linear import is_zero
 from torchjit_aot.simplify import same_kind
 from torchjit_aot.split import BuiltGraph, laid_out
+from torchjit_torch.layouts import is_static
 from torchjit_torch.operators import has_effect, is_view
 
 __all__ = ["Pruned", "prune"]
@@ -143,7 +144,7 @@ def _constant(source: fx.Node, zeros: set[fx.Node], writer: GraphWriter) -> fx.N
     """Zeros like these. Where sizes vary they are asked of the old value, of which compilers need nothing else."""
     value = source.meta["val"]
     if _is_dense(value):
-        if not all(type(n) is int for n in (*value.shape, *value.stride())):
+        if not is_static(value):
             return writer.call(aten.full_like.default, (source, 0))
         options = {"dtype": value.dtype, "device": value.device}
         return laid_out(writer, writer.call(aten.full.default, (list(value.shape), 0), options), value.stride())
