@@ -110,38 +110,33 @@ def _of_kind(kwargs: dict[str, Any], like: Tensor | None = None) -> torch.dtype:
     return given or (torch.get_default_dtype() if like is None else like.dtype)
 
 
-def _rand(seed: Tensor, size: Sequence[Size], **kwargs: Any) -> Tensor:
-    return _uniform(seed, math.prod(size), _of_kind(kwargs)).view(size)
+_Draw: TypeAlias = Callable[[Tensor, Size, torch.dtype], Tensor]
 
 
-def _randn(seed: Tensor, size: Sequence[Size], **kwargs: Any) -> Tensor:
-    return _normal(seed, math.prod(size), _of_kind(kwargs)).view(size)
+def _of_size(draw: _Draw) -> Callable[..., Tensor]:
+    return lambda seed, size, **kwargs: draw(seed, math.prod(size), _of_kind(kwargs)).view(size)
 
 
-def _rand_like(seed: Tensor, x: Tensor, **kwargs: Any) -> Tensor:
-    return _laid_out_like(_uniform(seed, x.numel(), _of_kind(kwargs, x)), x)
-
-
-def _randn_like(seed: Tensor, x: Tensor, **kwargs: Any) -> Tensor:
-    return _laid_out_like(_normal(seed, x.numel(), _of_kind(kwargs, x)), x)
+def _like(draw: _Draw) -> Callable[..., Tensor]:
+    return lambda seed, x, **kwargs: _laid_out_like(draw(seed, x.numel(), _of_kind(kwargs, x)), x)
 
 
 def _uniform_between(seed: Tensor, x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
-    return _laid_out_like(_uniform(seed, x.numel(), x.dtype) * (high - low) + low, x)
+    return _like(_uniform)(seed, x) * (high - low) + low
 
 
 def _normal_around(seed: Tensor, x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    return _laid_out_like(_normal(seed, x.numel(), x.dtype) * std + mean, x)
+    return _like(_normal)(seed, x) * std + mean
 
 
 _RULES: dict[OpOverload, Callable[..., Any]] = {
     aten.native_dropout.default: _native_dropout,
     aten.bernoulli.p: _bernoulli_p,
     aten.bernoulli.default: _bernoulli,
-    aten.rand.default: _rand,
-    aten.randn.default: _randn,
-    aten.rand_like.default: _rand_like,
-    aten.randn_like.default: _randn_like,
+    aten.rand.default: _of_size(_uniform),
+    aten.randn.default: _of_size(_normal),
+    aten.rand_like.default: _like(_uniform),
+    aten.randn_like.default: _like(_normal),
     aten.uniform.default: _uniform_between,
     aten.normal_functional.default: _normal_around,
 }

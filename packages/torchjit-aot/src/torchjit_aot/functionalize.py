@@ -414,7 +414,7 @@ def _written_nodes(node: fx.Node, argument: int | str) -> list[fx.Node]:
 
 def _has_functional_values(func: OpOverload, targets: Sequence[Sequence[fx.Node]]) -> bool:
     """Does an operator out of place give what this one writes? Random numbers are drawn in another order out of place."""
-    return all(targets) and (not is_random(func) or all(_is_contiguous(t) for ts in targets for t in ts))
+    return all(targets) and (not is_random(func) or all(t.meta["val"].is_contiguous() for ts in targets for t in ts))
 
 
 def _resizes(func: OpOverload, target: fx.Node, value: fx.Node) -> bool:
@@ -451,10 +451,6 @@ def _refuse_overlap(node: fx.Node) -> None:
     val = node.meta["val"]
     if not is_static(val) or overlaps_itself(val.shape, val.stride()):
         raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and may overlap itself in memory")
-
-
-def _is_contiguous(node: fx.Node) -> bool:
-    return bool(node.meta["val"].is_contiguous())
 
 
 def _missing_defaults(

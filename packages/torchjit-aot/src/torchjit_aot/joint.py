@@ -151,7 +151,8 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         leaves: list[Any] = []
         shape = flatten(result, leaves)
         under_grad = _changed_history(sources, before)
-        reshaped = _with_positions(recorder, sources)
+        tensors = _tensor_positions(sources)
+        reshaped = tuple((tensors[number], func, args) for number, func, args in recorder.reshaped)
         _refuse_histories(under_grad, bases, reshaped)
         plan = plan_outputs(leaves, sources, recorder, under_grad)
         freed = freed_slots(gm, plan.slots, sources)
@@ -159,7 +160,6 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
             raise GraphBreak(TRACE_FAILED, "an input gets a gradient history that was freed")
         versions, slot_versions = _moved_versions(s.value for s in sources), _moved_versions(plan.slots)
         tangents, differentiable, grads = _run_backward(plan.slots, freed, sources, recorder)
-    tensors = _tensor_positions(sources)
     moving = {tensors[n]: node for n, node in recorder.viewed.items() if version_moved(sources[tensors[n]].value)}
     return JointGraph(
         graph=recorder.graph,
@@ -267,13 +267,6 @@ def _unseen(graph: fx.Graph, moving: dict[fx.Node, tuple[int, fx.Node]]) -> froz
     return frozenset(unseen)
 
 
-def _with_positions(
-    recorder: Recorder, sources: list[GraphInput]
-) -> tuple[tuple[int, OpOverload, tuple[Any, ...]], ...]:
-    tensors = _tensor_positions(sources)
-    return tuple((tensors[number], func, args) for number, func, args in recorder.reshaped)
-
-
 def _run_forward(
     gm: fx.GraphModule, sources: list[GraphInput], recorder: Recorder, count: int, state: list[str]
 ) -> Any:
@@ -289,11 +282,8 @@ def _run_forward(
 
 
 def _changed_history(sources: list[GraphInput], before: list[Any]) -> list[int]:
-    changed = []
-    for i, (source, grad_fn) in enumerate(zip(sources, before, strict=True)):
-        if isinstance(source.value, torch.Tensor) and source.value.grad_fn is not grad_fn:
-            changed.append(i)
-    return changed
+    values = enumerate(zip((source.value for source in sources), before, strict=True))
+    return [i for i, (value, grad_fn) in values if isinstance(value, torch.Tensor) and value.grad_fn is not grad_fn]
 
 
 def _run_backward(

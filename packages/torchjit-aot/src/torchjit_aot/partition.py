@@ -50,6 +50,7 @@ class Partition:
 
 
 _TRIES = 4
+_CHEAPEST = "the cheapest place to cut; what follows is computed again"
 
 Partitioner: TypeAlias = Callable[[JointGraph], Partition]
 
@@ -139,7 +140,7 @@ class _Cutter:
             return None
         after = network.sink_side(sink)
         saved = tuple(node for node, i in position.items() if after[2 * i + 1] and not after[2 * i])
-        return Partition(saved, tuple(_why(node, banned) for node in saved), self.formulas)
+        return Partition(saved, tuple(banned.get(node, _CHEAPEST) for node in saved), self.formulas)
 
     def spend_time(self, start: Partition, seconds: float) -> Partition:
         """Compute cheap values again although an operator wants them in memory, the largest gain per second first."""
@@ -264,16 +265,9 @@ class _Prices:
         return unit * size + (size + 32 if is_fusible(node) else 16)
 
 
-def _why(node: fx.Node, banned: Mapping[fx.Node, str]) -> str:
-    return banned.get(node, "the cheapest place to cut; what follows is computed again")
-
-
 def save_what_is_read(joint: JointGraph) -> Partition:
     """The plain partition: save every value that the backward reads and compute nothing again, as eager PyTorch does."""
     protect_inputs(joint)
     needs = backward_values(joint)
-    saved: dict[fx.Node, None] = {}
-    for node in joint.graph.nodes:
-        if node in needs.read:
-            saved[node] = None
-    return Partition(tuple(saved), tuple("the backward reads it" for _ in saved))
+    saved = tuple(node for node in joint.graph.nodes if node in needs.read)
+    return Partition(saved, ("the backward reads it",) * len(saved))

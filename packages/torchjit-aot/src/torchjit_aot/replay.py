@@ -20,14 +20,9 @@ from torchjit_aot.refusals import COMPLEX_DROPOUT, METADATA_MUTATION, TRACE_FAIL
 from torchjit_aot.symbols import calculate
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["module_attribute", "replay", "with_usable_mask"]
+__all__ = ["replay", "with_usable_mask"]
 
 _ROW_LOSSES = (torch.nn.functional.multilabel_margin_loss, torch._C._nn.multilabel_margin_loss)
-
-
-def module_attribute(module: torch.nn.Module, target: str) -> Any:
-    """`a.b.c` of a module."""
-    return operator.attrgetter(target)(module)
 
 
 def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node], None]) -> Any:
@@ -52,7 +47,7 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
             env[node] = next(remaining)
             continue
         if node.op == "get_attr":
-            env[node] = module_attribute(gm, node.target)
+            env[node] = operator.attrgetter(str(node.target))(gm)
             continue
         args = map_arg(node.args, env.__getitem__)
         kwargs = map_arg(node.kwargs, env.__getitem__)

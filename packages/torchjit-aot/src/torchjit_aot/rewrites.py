@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -284,21 +284,9 @@ def _apply(graph: fx.Graph, rule: Rule, node: fx.Node) -> fx.Node | None:
                 made = None
         if made is not None and same_kind(made.meta.get("val"), node.meta.get("val")):
             return made
-        _erase_after(graph, before, node)
+        while node.prev is not before:
+            graph.erase_node(node.prev)
     return None
-
-
-def _erase_after(graph: fx.Graph, before: fx.Node, node: fx.Node) -> None:
-    for unused in _between(before, node):
-        graph.erase_node(unused)
-
-
-def _between(before: fx.Node, node: fx.Node) -> Iterable[fx.Node]:
-    found, at = [], node.prev
-    while at is not before:
-        found.append(at)
-        at = at.prev
-    return found
 
 
 def tell_rewrites(name: str, count: Counter[str]) -> None:

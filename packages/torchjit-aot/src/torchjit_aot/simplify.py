@@ -37,7 +37,7 @@ def merge_equal(joint: JointGraph) -> tuple[JointGraph, int]:
             continue
         key = _key(node)
         first = seen.get(key) if key is not None else None
-        if first is None or not _mergeable(first, node, returned):
+        if first is None or node in returned or first in returned:
             if key is not None:
                 seen[key] = node
             continue
@@ -45,10 +45,6 @@ def merge_equal(joint: JointGraph) -> tuple[JointGraph, int]:
         gone[node] = first
         joint.graph.erase_node(node)
     return rename(joint, gone), len(gone)
-
-
-def _mergeable(first: fx.Node, node: fx.Node, returned: set[fx.Node]) -> bool:
-    return node not in returned and first not in returned
 
 
 def returned_storages(joint: JointGraph) -> set[fx.Node]:

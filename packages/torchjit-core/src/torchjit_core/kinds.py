@@ -26,10 +26,6 @@ __all__ = [
 ]
 
 
-def _no_guess(value: Any) -> Any:
-    return None
-
-
 @final
 @attrs.frozen
 class Kind:
@@ -44,7 +40,7 @@ class Kind:
 
     text: str
     take: Callable[[Any], Any]
-    guess: Callable[[Any], Any] = _no_guess
+    guess: Callable[[Any], Any] = lambda value: None
     types: tuple[type, ...] = ()
 
     def _takes(self, value: Any) -> bool:

@@ -364,13 +364,9 @@ _recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
 
 def reset() -> None:
     """Drop all recordings and give the pools' memory back; what is still held stays valid."""
-    _forget_all()
-    release_pools()
-
-
-def _forget_all() -> None:
     for recorded in list(_recorded):
         recorded.forget()
+    release_pools()
 
 
 def _pool_for(compiled: Recordable) -> GraphPool:

@@ -89,7 +89,7 @@ class Node:
         if self.lengths and not (self.members or self.items()):
             guards = [*guards, *self.lengths]
             self.lengths = []
-        return sorted(guards, key=_is_no_type) if len(guards) > 1 else guards
+        return sorted(guards, key=lambda guard: type(guard) is not TypeIs) if len(guards) > 1 else guards
 
     def groups(self) -> list[Group]:
         """The groups of this object, cheapest first."""
@@ -107,10 +107,6 @@ class Node:
                 made.append(group)
         self.instance, self.members, self.lengths = [], [], []
         return made
-
-
-def _is_no_type(guard: Guard) -> bool:
-    return type(guard) is not TypeIs
 
 
 _PLACES: dict[type[Guard], Callable[[Node, Any], list[Any]]] = {

@@ -83,33 +83,23 @@ class Layout:
 
     def dtype_code(self, dtype: torch.dtype) -> int | None:
         """The dtype as stored, or None for what is no dtype."""
-        return _dtype_code(self, dtype) if isinstance(dtype, torch.dtype) else None
+        return _code(self.dtype, dtype, torch.device("cpu")) if isinstance(dtype, torch.dtype) else None
 
     def device_code(self, device: torch.device) -> int | None:
         """The device as stored (type and index bytes), or None for devices that are not read raw."""
-        return _device_code(self, device) if device.type in ("cpu", "cuda") else None
+        return _code(self.device, torch.float32, device) if device.type in ("cpu", "cuda") else None
 
 
 @functools.cache
-def _dtype_code(found: Layout, dtype: torch.dtype) -> int | None:
+def _code(place: int, dtype: torch.dtype, device: torch.device) -> int | None:
+    """The two bytes there of a tensor of this kind."""
     with _plain_world():
         try:
-            sample = torch.empty(0, dtype=dtype, device="cpu")
-        except (RuntimeError, TypeError):
+            sample = torch.empty(0, dtype=dtype, device=device)
+        except (RuntimeError, TypeError, AssertionError):
             let_through()
             return None
-        return _read(sample._cdata + found.dtype, 2)
-
-
-@functools.cache
-def _device_code(found: Layout, device: torch.device) -> int | None:
-    with _plain_world():
-        try:
-            sample = torch.empty(0, device=device)
-        except (RuntimeError, AssertionError):
-            let_through()
-            return None
-        return _read(sample._cdata + found.device, 2) if sample.device == device else None
+        return _read(sample._cdata + place, 2) if sample.device == device else None
 
 
 @contextlib.contextmanager

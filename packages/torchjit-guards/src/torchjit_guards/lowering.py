@@ -98,7 +98,7 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) ->
         # one op per class: a version tag vouches for all of its attributes
         classes.setdefault(fact.cls, []).append(fact)  # type: ignore[attr-defined]  # stage 3 has classes
     for group in classes.values():
-        program.add_class(group)
+        program.check("CHECK_CLASS", obj=group[0].cls, aux=tuple(map(_class_fact, group)))
     program.walk(build(walk, [*gather, *(path for guard in late for path in _paths(guard))]))
     for guard in late:
         program.add(guard)
@@ -245,9 +245,6 @@ class _Builder:
         # an op without a path still names a register; a program without slots or pinned objects has none to name
         self.ops.append((OPS[name], 0, src, src2, obj, aux, imm))
 
-    def add_class(self, group: Sequence[ClassAttrIs | MroIs]) -> None:
-        self.check("CHECK_CLASS", obj=group[0].cls, aux=tuple(map(_class_fact, group)))
-
     def add(self, guard: Guard) -> None:
         """Emit the check of one guard."""
         emit = _CHECKS.get(type(guard))
@@ -255,9 +252,6 @@ class _Builder:
             self.check("CHECK_CALL", obj=guard.check)
         else:
             emit(self, guard)
-
-    def _add_tensor(self, guard: TensorMatches) -> None:
-        self.check("CHECK_TENSOR", self.register(guard.path), guard.type, tensor_test(guard))
 
     def _add_different(self, guard: Different) -> None:
         name = "CHECK_STORAGES" if guard.storages else "CHECK_DIFFERENT"
@@ -301,7 +295,7 @@ _CHECKS: dict[type[Guard], Callable[[_Builder, Any], None]] = {
     DictKeys: lambda out, g: out.check("CHECK_KEYS", out.register(g.path), g.keys),
     DictContains: lambda out, g: out.check("CHECK_CONTAINS", out.register(g.path), g.name, imm=g.present),
     InstanceLacks: lambda out, g: out.check("CHECK_LACKS", out.register(g.path), g.name),
-    TensorMatches: _Builder._add_tensor,
+    TensorMatches: lambda out, g: out.check("CHECK_TENSOR", out.register(g.path), g.type, tensor_test(g)),
     SameObject: lambda out, g: out.check("CHECK_SAME", out.register(g.first), src2=out.register(g.second)),
     Different: _Builder._add_different,
     SymbolicCondition: _Builder._add_condition,
