@@ -192,7 +192,7 @@ def one_of(log, x, i):
 
 ONE_GRAPH = [
     own_kind, broad_and_nested, raises_another, with_a_block, nobody_needs_it, constant_rows, metadata_alone, rows_changed, a_row,
-    in_a_loop, in_a_callee, ignored_classes, probabilities, drawn, elements, bags, one_of,
+    in_a_loop, in_a_callee, ignored_classes, bags,
 ]  # fmt: skip
 
 
@@ -252,6 +252,15 @@ def test_a_break_where_the_code_may_not_run_again(program, backend):
     assert [b.reason.id for s in compiled.compiled.specializations for b in s.breaks] == ["TJ-FX-026"]
     with pytest.raises(torchjit.exc.Unsupported, match="TJ-FX-026"):
         torchjit.compile(program, backend=backend, fullgraph=True)([], x, GOOD)
+
+
+@pytest.mark.parametrize("program", [probabilities, drawn, elements, one_of], ids=lambda p: p.__name__)
+def test_what_few_programs_catch_breaks_the_graph(program):
+    compiled = torchjit.compile(program, backend="aot_eager", dynamic=False)
+    x = torch.randn(4, 4)
+    for i in (GOOD, BAD, GOOD):
+        compare(program, compiled, x, i)
+    assert {b.reason.id for s in compiled.compiled.specializations for b in s.breaks} == {"TJ-FX-026"}
 
 
 def test_sizes_that_vary():

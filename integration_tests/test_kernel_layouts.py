@@ -58,7 +58,6 @@ PROGRAMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "logical_and": lambda x, y: torch.logical_and(y[:, :1].expand(y.shape), x),
     "logaddexp": lambda x, y: torch.logaddexp(y[:, :1].expand(y.shape), x),
     "a power of a number": lambda x, y: 2**x,
-    "ldexp": lambda x, y: torch.ldexp(x, y.round()),
     "logsigmoid": lambda x, y: nn.functional.logsigmoid(x),
     "rrelu": lambda x, y: nn.functional.rrelu(x, training=True),
     "poisson": lambda x, y: torch.poisson(x.abs()),
@@ -188,6 +187,32 @@ def test_rows_that_are_one_for_some_sizes(backend: str, rows: tuple[int, ...]) -
         want, got = program(a), compiled(a)
         assert [t.stride() for t in want[:2]] == [t.stride() for t in got[:2]]
         assert want[2] == got[2]
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (lambda x: torch.ldexp(x, torch.tensor(2)), "TJ-FX-003"),
+        (lambda x: nn.functional.rrelu(x, training=True).sum(), None),
+        (lambda x: nn.functional.multilabel_margin_loss(x[0], torch.tensor([1, -1, 0]), reduction="none"), "TJ-FX-007"),
+    ],
+    ids=["ldexp", "rrelu", "a margin loss of one row"],
+)
+def test_rare_operations_of_which_fakes_say_something_else(program: Callable[..., Tensor], reason: str | None) -> None:
+    def run(x: Tensor) -> tuple[Tensor, object]:
+        made = program(x)
+        return made, (made.shape, made.stride())
+
+    x = torch.randn(3, 4).t().requires_grad_()
+    compiled = torchjit.compile(run, backend="aot_eager")
+    sides = []
+    for f in (compiled, run):
+        torch.manual_seed(0)
+        made, layout = f(x)
+        sides.append((made, layout, *torch.autograd.grad(made.sum(), x)))
+    for got, want in zip(*sides, strict=True):
+        assert torch.equal(got, want) if isinstance(want, Tensor) else got == want
+    assert {b.reason.id for s in compiled.compiled.specializations for b in s.breaks} == ({reason} - {None})
 
 
 def test_rolled_images() -> None:

@@ -64,9 +64,6 @@ WHOLE = {
     "vjp of a tree": lambda x: func.vjp(lambda a: {"p": a * a, "q": a.sum(0)}, x)[1]({"p": x, "q": x[0]}),
     "vjp pulled twice": lambda x: (lambda out, pull: (pull(x), pull(x + 1)))(*func.vjp(lambda a: a.pow(3), x)),
     "vmap of vjp": lambda x: torch.vmap(func.vjp(lambda a: a.sin() * x[1], x[0])[1])(x),
-    "linearize": torch.no_grad()(
-        lambda x: (lambda out, push: (out, push(x), push(x + 1)))(*func.linearize(lambda a: a.sin() * x, x * 2))
-    ),
     "jacrev": lambda x: func.jacrev(torch.sin)(x[0]) + 1,
     "jacrev of a tree": lambda x: func.jacrev(lambda a, b: {"p": a * b, "s": a.sum()}, argnums=(0, 1))(x[0], x[1]),
     "jacrev with aux": lambda x: func.jacrev(lambda a: (a.sin(), a.cos()), has_aux=True, chunk_size=2)(x[0]),
@@ -198,7 +195,14 @@ def _a_break_between(x):
     return pull(out)[0]
 
 
+def _linearized(x):
+    with torch.no_grad():
+        out, push = func.linearize(lambda a: a.sin() * x, x * 2)
+        return out, push(x), push(x + 1)
+
+
 BREAKS = {
+    "linearize": lambda x: torch.stack(_linearized(x)),
     "vjp, written since": _written_since,
     "vjp, written since, outside of vmap": _written_since_outside_of_vmap,
     "vjp, Python changed since": _python_changed_since,
@@ -270,7 +274,7 @@ IN_INFERENCE_MODE = {
     "jvp": lambda x: func.jvp(torch.sin, (x,), (x.cos(),)),
     "jacfwd": lambda x: func.jacfwd(lambda a: (a.sin(), a * x[1]))(x[0]),
     "hessian": WHOLE["hessian"],
-    "linearize": WHOLE["linearize"],
+    "linearize": _linearized,
     "vjp": WHOLE["vjp"],
     "vmap of jvp": lambda x: torch.vmap(lambda r: func.jvp(torch.sin, (r,), (r * 2,))[1])(x),
     "forward mode": _forward_mode,

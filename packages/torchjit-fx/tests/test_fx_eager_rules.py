@@ -119,7 +119,6 @@ STRIDES: dict[str, Callable[[Any], Any]] = {
     "log sigmoid": lambda x: F.logsigmoid(x),
     "filled": lambda x: x.index_fill(1, torch.tensor([0]), 2.0),
     "a huber loss": lambda x: F.huber_loss(x, x + 1, reduction="none"),
-    "ldexp": lambda x: torch.ldexp(x, torch.tensor(2)),
     "into an empty one": lambda x: torch.add(x, 1, out=torch.empty(0)),
     "lerp": lambda x: torch.lerp(x, x + 1, 0.5),
 }

@@ -129,10 +129,6 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "norms": (lambda x: (x.norm(), torch.linalg.norm(x, dim=1), F.normalize(x)), (r(3, 4, grad=True),)),
     "cumsum_where": (lambda x: x.cumsum(0).clamp(min=0).where(x > 0, x), (r(6, grad=True),)),
     "transposed_in_place": (lambda x, y: ((x * 2).t_().squeeze_(0), y.unsqueeze_(0).transpose_(0, 1), y + 1), (r(3, 1, grad=True), r(4))),
-    "loss_of_one_row": (
-        lambda x, t: tuple(F.multilabel_margin_loss(x, t, reduction=how).shape for how in ("none", "sum", "mean")),
-        (r(4), torch.tensor([1, -1, 0, 0])),
-    ),
     "integer": (lambda x: (x // 2, x % 3, x << 1, -x, x.bitwise_and(3)), (torch.arange(6),)),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import torch
 
 from torchjit_fx.outcomes import Constant, Template, parts
 
-__all__ = ["answers_from_metadata", "has_answer", "is_custom_operator"]
+__all__ = ["answers_from_metadata", "has_answer"]
 
 _NAMES = frozenset(
     {
@@ -41,16 +41,6 @@ def answers_from_metadata(target: Any, args: Any) -> bool:
         return space not in _NAMESPACES_OF_TORCH or name in _NAMES
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name in _NAMES or name.startswith("__torch")
-
-
-def is_custom_operator(target: Any) -> bool:
-    """Is it an operator of somebody else's library, of which only the library knows what else it does?"""
-    if not isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        return False
-    return _qualified(target)[0] not in _NAMESPACES_WITHOUT_EFFECTS
-
-
-_NAMESPACES_WITHOUT_EFFECTS = _NAMESPACES_OF_TORCH | {"torchvision", "torchjit_checks"}
 
 
 def _qualified(target: Any) -> tuple[str, str]:

@@ -8,15 +8,11 @@ from typing import Any
 import torch
 
 from torchjit_fx.leaves import InputLeaf, Storage, TensorLeaf
+from torchjit_torch.custom_operators import define_operator
 
-__all__ = ["CHECK", "FINISHED", "IN_RANGE", "WITHIN", "can_be_tested", "runtime_check"]
+__all__ = ["CHECK", "FINISHED", "IN_RANGE", "can_be_tested", "runtime_check"]
 
-_library: Any = torch.library.Library
-_LIBRARY = _library("torchjit_checks", "DEF")
-_LIBRARY.define(
-    "check(Tensor condition, bool expected, str? message) -> ()",
-    tags=[torch.Tag.cudagraph_unsafe],  # it reads data
-)
+_READS_DATA = (torch.Tag.cudagraph_unsafe,)
 
 
 def _check(condition: torch.Tensor, expected: bool, message: str | None) -> None:
@@ -24,19 +20,16 @@ def _check(condition: torch.Tensor, expected: bool, message: str | None) -> None
         raise AssertionError(*(() if message is None else (message,)))
 
 
-def _nothing(condition: torch.Tensor, expected: bool, message: str | None) -> None:
+def _nothing(*args: Any) -> None:
     """On fakes there is no data."""
 
 
-_LIBRARY.impl("check", _check, "CompositeExplicitAutograd")
-torch.library.register_fake("torchjit_checks::check", _nothing, lib=_LIBRARY)
-CHECK = torch.ops.torchjit_checks.check.default
+CHECK = define_operator(
+    "torchjit_checks", "check(Tensor condition, bool expected, str? message) -> ()", _check, _nothing, tags=_READS_DATA
+)
 """Without results, so every stage takes it for a call with an effect, and keeps it."""
 
-_LIBRARY.define("finished(Tensor result) -> ()")
-_LIBRARY.impl("finished", lambda result: None, "CompositeExplicitAutograd")
-torch.library.register_fake("torchjit_checks::finished", lambda result: None, lib=_LIBRARY)
-FINISHED = torch.ops.torchjit_checks.finished.default
+FINISHED = define_operator("torchjit_checks", "finished(Tensor result) -> ()", _nothing, _nothing)
 """Is given a result: the operation that makes it runs, as a whole, whoever needs what it gives."""
 
 
@@ -59,31 +52,9 @@ _FEW = 64
 """Indices that Python looks through as fast as an operation."""
 
 
-_LIBRARY.define(
-    "in_range(Tensor index, SymInt size, bool negative, int? ignored) -> ()",
-    tags=[torch.Tag.cudagraph_unsafe],  # it reads data
-)
-_LIBRARY.impl("in_range", _in_range, "CompositeExplicitAutograd")
-torch.library.register_fake("torchjit_checks::in_range", lambda index, size, negative, ignored: None, lib=_LIBRARY)
-IN_RANGE = torch.ops.torchjit_checks.in_range.default
+_RANGE = "in_range(Tensor index, SymInt size, bool negative, int? ignored) -> ()"
+IN_RANGE = define_operator("torchjit_checks", _RANGE, _in_range, _nothing, tags=_READS_DATA)
 """Raises where an index is out of range for a dimension of that size. `negative`: they may count from its end; `ignored`: it may also be this."""
-
-
-def _within(values: torch.Tensor, low: float, high: float) -> None:
-    if values.numel():
-        least, most = (end.item() for end in values.detach().aminmax())
-        if not low <= least <= most <= high:  # nor if one is not a number
-            raise RuntimeError(f"a value that is not between {low} and {high}")
-
-
-_LIBRARY.define(
-    "within(Tensor values, float low, float high) -> ()",
-    tags=[torch.Tag.cudagraph_unsafe],  # it reads data
-)
-_LIBRARY.impl("within", _within, "CompositeExplicitAutograd")
-torch.library.register_fake("torchjit_checks::within", lambda values, low, high: None, lib=_LIBRARY)
-WITHIN = torch.ops.torchjit_checks.within.default
-"""Raises where a value is not in this range."""
 
 
 def can_be_tested(leaf: TensorLeaf, written: Sequence[Storage]) -> bool:

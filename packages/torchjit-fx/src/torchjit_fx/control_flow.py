@@ -17,6 +17,7 @@ from torch import fx
 
 from torchjit_fx.leaves import Raw
 from torchjit_fx.modes import AmbientState
+from torchjit_torch.custom_operators import define_operator
 
 __all__ = ["Branches", "ControlFlow", "Loop", "Program", "Scan", "autograd_works"]
 
@@ -217,15 +218,6 @@ def _check_equal(got: Tensors, want: Tensors, what: str) -> None:
 
 # ---- the operator
 
-_library: Any = torch.library.Library
-_LIBRARY = _library("torchjit_fx", "DEF")
-_LIBRARY.define(
-    "run_program(Tensor[] tensors, SymInt[] numbers, str program) -> Tensor[]",
-    # What runs reads data to decide: no CUDA graph can hold it. It was captured for the strides that its arguments have.
-    tags=[torch.Tag.cudagraph_unsafe, torch.Tag.needs_exact_strides],
-)
-_RUN = torch.ops.torchjit_fx.run_program.default
-
 _PROGRAMS: dict[str, Program] = {}
 _NAMES: dict[Any, str] = {}
 """Graphs that were compiled hold only the names, for as long as they live, also in the backward of some result: so
@@ -292,10 +284,11 @@ def _autograd(tensors: list[torch.Tensor], numbers: list[Raw], program: str) -> 
     return made
 
 
-_LIBRARY.impl("run_program", _dense, "CompositeExplicitAutograd")
-_LIBRARY.impl("run_program", _autograd, "Autograd")
-torch.library.register_fake("torchjit_fx::run_program", _fake, lib=_LIBRARY)
-
+_RUN = define_operator(
+    "torchjit_fx", "run_program(Tensor[] tensors, SymInt[] numbers, str program) -> Tensor[]", _dense, _fake,
+    # What runs reads data to decide: no CUDA graph can hold it. It was captured for the strides that its arguments have.
+    autograd=_autograd, tags=(torch.Tag.cudagraph_unsafe, torch.Tag.needs_exact_strides),
+)  # fmt: skip
 _AUTOGRAD_KEYS = tuple(
     getattr(torch._C.DispatchKey, name) for name in ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
 )

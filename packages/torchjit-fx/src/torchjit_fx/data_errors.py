@@ -15,7 +15,6 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.assertions import FINISHED, IN_RANGE
 from torchjit_fx.calls.call import Call
 from torchjit_fx.domain_protocol import CallDomain
@@ -25,6 +24,7 @@ from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.tracing import Recorder
+from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["CaughtErrors", "may_raise", "raises_anything"]
 

@@ -14,24 +14,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torchjit_fx.control_flow import autograd_works
+from torchjit_torch.custom_operators import define_operator
 
 __all__ = ["BACKWARD", "FORWARD", "Attention", "attention_named", "laid_out_like", "name_of", "takes"]
-
-_library: Any = torch.library.Library
-_LIBRARY = _library("torchjit_attention", "DEF")
-_LIBRARY.define(
-    "forward(Tensor query, Tensor key, Tensor value, Tensor[] more, str attention) -> (Tensor, Tensor, Tensor)"
-)
-_LIBRARY.define(
-    "backward(Tensor query, Tensor key, Tensor value, Tensor[] more, Tensor total, Tensor gradient, Tensor shift, "
-    "int[] wanted, str attention) -> Tensor[]"
-)
-FORWARD = torch.ops.torchjit_attention.forward.default
-"""Takes query, key, value, the tensors of the block mask and those that the functions use; gives the result, and logarithm (to base
-2) and maximum (over log 2) of the scores."""
-BACKWARD = torch.ops.torchjit_attention.backward.default
-"""The gradients of query, key and value, and of those of `more` that are `wanted`. `shift` is the sum of result times gradient over a row, less the gradient of the
-logarithm of its sum (to base e)."""
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -217,9 +202,18 @@ def _autograd_backward(
     return list(torch.autograd.grad([result, total], leaves, [gradient, of_total], create_graph=True))
 
 
-_LIBRARY.impl("forward", _dense, "CompositeExplicitAutograd")
-_LIBRARY.impl("forward", _autograd, "Autograd")
-_LIBRARY.impl("backward", _dense_backward, "CompositeExplicitAutograd")
-_LIBRARY.impl("backward", _autograd_backward, "Autograd")
-torch.library.register_fake("torchjit_attention::forward", _fake, lib=_LIBRARY)
-torch.library.register_fake("torchjit_attention::backward", _fake_backward, lib=_LIBRARY)
+FORWARD = define_operator(
+    "torchjit_attention",
+    "forward(Tensor query, Tensor key, Tensor value, Tensor[] more, str attention) -> (Tensor, Tensor, Tensor)",
+    _dense, _fake, autograd=_autograd,
+)  # fmt: skip
+"""Takes query, key, value, the tensors of the block mask and those that the functions use; gives the result, and logarithm (to base
+2) and maximum (over log 2) of the scores."""
+BACKWARD = define_operator(
+    "torchjit_attention",
+    "backward(Tensor query, Tensor key, Tensor value, Tensor[] more, Tensor total, Tensor gradient, Tensor shift, "
+    "int[] wanted, str attention) -> Tensor[]",
+    _dense_backward, _fake_backward, autograd=_autograd_backward,
+)  # fmt: skip
+"""The gradients of query, key and value, and of those of `more` that are `wanted`. `shift` is the sum of result times gradient over a row, less the gradient of the
+logarithm of its sum (to base e)."""

@@ -100,12 +100,12 @@ def finish_flex_attention(operands: list[Raw], blocks: list[Value], scale: Value
 
 
 def keep_function(results: list[Raw], rest: list[Raw]) -> tuple[list[Any], Any]:
-    """The function under vjp or linearize has returned: gives its results, and what stands for it in `derive`."""
+    """The function under vjp has returned: gives its results, and what stands for it in `derive`."""
     _only_interpreted()
 
 
-def derive(kept: Value, kind: str, directions: list[Value]) -> list[Raw]:
-    """The vjp or jvp of a kept function, at the arguments that it had then."""
+def derive(kept: Value, directions: list[Value]) -> list[Raw]:
+    """The vjp of a kept function, at the arguments that it had then."""
     _only_interpreted()
 
 

@@ -186,7 +186,7 @@ class MetaService:
             self.fakes.mode.watch = None
             QUIET_FAKES.depth -= 1
         # On fakes some composite operations return before they write.
-        map_raw(declared, lambda leaf: _note_write(watch, get(leaf)))
+        map_raw(declared, lambda leaf: watch.note(get(leaf)))
         if watch.written and not writes:
             return self.run(target, args, kwargs, found)  # its name did not say so: once more, on shared memory
         return self._describe(result, fakes, found.leaves, watch), result
@@ -336,11 +336,6 @@ def _declared_writes(target: Target, args: RawArgs, kwargs: RawKwargs) -> Raw:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__") and len(args) > 0
     return [kwargs.get("out"), args[0] if in_place else None]
-
-
-def _note_write(watch: Watch, fake: Raw) -> None:
-    if isinstance(fake, torch.Tensor):
-        watch.written.add(fake.untyped_storage()._cdata)
 
 
 def _reason_of(error: Exception) -> Reason:

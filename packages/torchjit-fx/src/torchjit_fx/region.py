@@ -15,12 +15,12 @@ from torchjit_core.guards import Different
 from torchjit_core.location import CodeLocation
 from torchjit_core.node_notes import lines_of, values_of
 from torchjit_core.paths import AccessPath
-from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.autograd.custom_gradient import CapturedFunction
 from torchjit_fx.flatten import leaves_in, map_raw
 from torchjit_fx.leaves import InputLeaf, Raw, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.naming import module_name, placeholder_name
 from torchjit_torch.node_meta import CHECKPOINT_POLICY, CHECKPOINT_REGION, RECOMPUTE
+from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["GraphWriter", "acts_outside", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
 

@@ -12,7 +12,6 @@ from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import InvalidIR
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
-from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.autograd.differentiation import refuse_escaping_leaves
 from torchjit_fx.autograd.histories import keep_history_beyond
 from torchjit_fx.autograd.required_gradients import example_of, preparing
@@ -26,6 +25,7 @@ from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers
 from torchjit_fx.subclasses import with_subclasses
 from torchjit_fx.tracing import escaped
 from torchjit_fx.versions import FIRST_WRITE, CaptureFakeMode, lazy_graph_module
+from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["compile_region"]
 

@@ -14,15 +14,15 @@ import torch
 from torch import fx
 
 from torchjit_core.writing import nothing_written
-from torchjit_fx.answers import is_custom_operator
-from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE, WITHIN, runtime_check
+from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE, runtime_check
 from torchjit_fx.leaves import Function, InputLeaf, Raw, Step, Target, TensorLeaf
 from torchjit_fx.ownership import owns
 from torchjit_fx.region import acts_outside
+from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["errors_come_first", "giving_back_random_numbers", "is_repeatable"]
 
-_TESTS = (CHECK, FINISHED, IN_RANGE, WITHIN, runtime_check)
+_TESTS = (CHECK, FINISHED, IN_RANGE, runtime_check)
 _PYTHON = frozenset({"_operator", "math", "builtins"})
 """Modules of functions that graphs hold for numbers and for parts of results."""
 

@@ -62,20 +62,14 @@ def refuse_subclasses(values: Raw, capture: CaptureContext) -> None:
         raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {leaf.cls.__name__} here", capture.location())
 
 
-@call_rule(_Tensor.as_subclass)
+@call_rule(_Tensor.as_subclass, _Tensor._make_subclass)
 def _as_subclass(call: Call) -> Raw:
-    """`tensor.as_subclass(cls)`."""
-    if len(call.args) != 2 or call.kwargs or not isinstance(call.args[0], TensorLeaf):
-        raise call.broken(breaks.NOT_CAPTURABLE, "as_subclass")
-    return _alias(call.domain, torch.ops.aten.alias.default, call.args[0], call.args[1], call.capture)
-
-
-@call_rule(_Tensor._make_subclass)
-def _make_subclass(call: Call) -> Raw:
-    """`Tensor._make_subclass(cls, data)`."""
-    if len(call.args) != 2 or call.kwargs or not isinstance(call.args[1], TensorLeaf):
-        raise call.broken(breaks.NOT_CAPTURABLE, "_make_subclass")
-    return _alias(call.domain, torch.Tensor.detach, call.args[1], call.args[0], call.capture)
+    """`tensor.as_subclass(cls)`, and `Tensor._make_subclass(cls, data)`."""
+    makes = call.function is _Tensor._make_subclass
+    leaf, cls = (call.args[::-1] if makes else call.args) if len(call.args) == 2 else (None, None)
+    if call.kwargs or not isinstance(leaf, TensorLeaf):
+        raise call.broken(breaks.NOT_CAPTURABLE, call.name)
+    return _alias(call.domain, torch.Tensor.detach if makes else torch.ops.aten.alias.default, leaf, cls, call.capture)
 
 
 def _alias(domain: CallDomain, fn: Function, leaf: TensorLeaf, cls: Any, capture: CaptureContext) -> TensorLeaf:

@@ -38,64 +38,14 @@ class NewObject:
     items: tuple[Any, ...]
 
 
-class StaticSizes:
-    """Every size is a constant."""
-
-    dynamic: bool | None = None
-
-    def size(
-        self, value: int, path: AccessPath, *, dynamic: bool | None = None, mark: SizeMark | None = None
-    ) -> int | Expr:
-        return value
-
-    def varies(self, value: float, path: AccessPath) -> bool:
-        return False
-
-    def guard_numbers(
-        self, expression: str, names: tuple[tuple[str, AccessPath], ...], location: CodeLocation | None
-    ) -> None:
-        raise NotImplementedError  # `varies` is never true: no number has a symbol whose values could be decided on
-
-    def hint(self, expr: Expr) -> int:
-        raise NotImplementedError  # sizes are constants: no expression has a symbol to give an example of
-
-    def example(self, expr: Expr) -> int:
-        return self.hint(expr)
-
-    def laid_out(self, condition: Condition, location: CodeLocation | None) -> None:
-        self.guard(condition, location)
-
-    def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
-        raise NotImplementedError
-
-    def known(self, condition: Condition) -> bool | None:
-        return condition.known()
-
-    def unbacked(self, name_hint: str, lower: int | None, upper: int | None) -> Expr:
-        raise NotImplementedError
-
-    def bound(self, expr: Expr, lower: int | None, upper: int | None) -> None:
-        raise NotImplementedError
-
-    def oblivious(self, condition: Condition) -> bool | None:
-        return None
-
-    def assume(self, condition: Condition, location: CodeLocation | None) -> None:
-        raise NotImplementedError
-
-    def guards(self) -> tuple[Guard, ...]:
-        return ()
-
-    def sources(self) -> dict[Symbol, AccessPath]:
-        return {}
-
-
-class SimpleSizes(StaticSizes):
+class SimpleSizes:
     """The sizes at the paths that `dynamic` accepts are symbols s0, s1 ... ; equal sizes are not merged.
 
     Args:
         dynamic: which paths.
     """
+
+    dynamic: bool | None = None
 
     def __init__(self, dynamic: Callable[[AccessPath], bool] = lambda path: True) -> None:
         self._dynamic = dynamic
@@ -148,6 +98,34 @@ class SimpleSizes(StaticSizes):
 
     def sources(self) -> dict[Symbol, AccessPath]:
         return self._sources
+
+    def example(self, expr: Expr) -> int:
+        return self.hint(expr)
+
+    def laid_out(self, condition: Condition, location: CodeLocation | None) -> None:
+        self.guard(condition, location)
+
+    def known(self, condition: Condition) -> bool | None:
+        return condition.known()
+
+    def oblivious(self, condition: Condition) -> bool | None:
+        return None
+
+    def unbacked(self, name_hint: str, lower: int | None, upper: int | None) -> Expr:
+        raise NotImplementedError  # nothing that only the run knows
+
+    def bound(self, expr: Expr, lower: int | None, upper: int | None) -> None:
+        raise NotImplementedError
+
+    def assume(self, condition: Condition, location: CodeLocation | None) -> None:
+        raise NotImplementedError
+
+
+class StaticSizes(SimpleSizes):
+    """Every size is a constant."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda path: False)
 
 
 @final

@@ -26,7 +26,16 @@ from torchjit_fx.eager_rules.dtype_probe import refuse_dtypes, refuse_other_dtyp
 from torchjit_fx.eager_rules.kernel_strides import as_kernels_do, resizable, strides_of_resized, strides_rule
 from torchjit_fx.eager_rules.memory_checks import refuse_memory
 from torchjit_fx.eager_rules.number_ranges import refuse_numbers
-from torchjit_fx.eager_rules.rule import NamedValues, OperatorCall, OperatorRule, Overload, Sizes, Value, Values
+from torchjit_fx.eager_rules.rule import (
+    NamedValues,
+    OperatorCall,
+    OperatorRule,
+    Overload,
+    Sizes,
+    Value,
+    Values,
+    tensors_in,
+)
 from torchjit_fx.eager_rules.shape_checks import refuse_shapes
 from torchjit_fx.eager_rules.table import rule_of
 from torchjit_fx.eager_rules.view_strides import layout_of_view
@@ -53,6 +62,10 @@ class Watch:
         self.autocast: torch.dtype | None = None
         self.written: set[int] = set()
         self.random = self.detached = self.retyped = False
+
+    def note(self, written: Value) -> None:
+        """The tensors in this were written."""
+        self.written.update(t.untyped_storage()._cdata for t in tensors_in(written))
 
 
 _CHECKS = (refuse_dtypes, refuse_shapes, refuse_memory, refuse_autocast)
@@ -241,17 +254,9 @@ def _observe(watch: Watch, call: OperatorCall) -> None:
     elif func is _VIEW_DTYPE:
         watch.retyped = True
     for position, name in written:
-        _note(watch, call.argument(position, name))
+        watch.note(call.argument(position, name))
     if trained and len(args) > trained[-1] + 1 and args[trained[-1] + 1]:
-        _note(watch, [args[position] for position in trained])
-
-
-def _note(watch: Watch, written: Value) -> None:
-    if isinstance(written, torch.Tensor):
-        watch.written.add(written.untyped_storage()._cdata)
-    elif isinstance(written, list | tuple):
-        for item in written:
-            _note(watch, item)
+        watch.note([args[position] for position in trained])
 
 
 def fake_tensor(

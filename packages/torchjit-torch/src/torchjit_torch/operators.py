@@ -14,6 +14,7 @@ __all__ = [
     "draws",
     "functional_form",
     "has_effect",
+    "is_custom_operator",
     "is_mutable",
     "is_random",
     "is_view",
@@ -33,6 +34,13 @@ ONLY_COMPUTE = frozenset(
 """Namespaces of operators that do nothing but what their schema says."""
 Argument = int | str
 """An argument by position, or by keyword when it is keyword-only."""
+
+
+def is_custom_operator(target: object) -> bool:
+    """Is it an operator of somebody else's library, of which only the library knows what else it does?"""
+    if isinstance(target, OpOverloadPacket):
+        return target._qualified_op_name.partition("::")[0] not in ONLY_COMPUTE
+    return isinstance(target, OpOverload) and target.namespace not in ONLY_COMPUTE
 
 
 @functools.cache

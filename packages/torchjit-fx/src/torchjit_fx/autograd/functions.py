@@ -52,7 +52,9 @@ class FunctionCapture:
         self._defined: tuple[bool, ...] = ()
         self._backward: Scope | None = None
 
-    def leave_forward(self, outputs: list[Raw], saved: list[Raw], constant: list[Raw], dirty: list[Raw]) -> None:
+    def leave_forward(
+        self, outputs: list[Raw], saved: list[Raw], constant: list[Raw], dirty: list[Raw], capture: CaptureContext
+    ) -> None:
         self.forward.close()
         self.outputs, self.saved, self.constant, self.dirty = outputs, saved, constant, dirty
         for leaf in (*outputs, *saved, *constant, *dirty):
@@ -175,31 +177,11 @@ def _enter_forward(domain: CallDomain, tensors: list[Raw], capture: CaptureConte
     domain.of(_OpenFunctions).append(FunctionCapture(domain, tensors, capture.mark()))
 
 
-@intrinsic_rule(leave_forward)
-def _leave_forward(
-    domain: CallDomain,
-    outputs: list[Raw],
-    saved: list[Raw],
-    constant: list[Raw],
-    dirty: list[Raw],
-    capture: CaptureContext,
-) -> None:
-    domain.of(_OpenFunctions)[-1].leave_forward(outputs, saved, constant, dirty)
-
-
-@intrinsic_rule(enter_backward)
-def _enter_backward(domain: CallDomain, defined: list[bool], capture: CaptureContext) -> Raw:
-    return domain.of(_OpenFunctions)[-1].enter_backward(defined, capture)
-
-
-@intrinsic_rule(leave_backward)
-def _leave_backward(domain: CallDomain, gradients: list[Raw], capture: CaptureContext) -> None:
-    domain.of(_OpenFunctions)[-1].leave_backward(gradients, capture)
-
-
-@intrinsic_rule(abandon_backward)
-def _abandon_backward(domain: CallDomain, capture: CaptureContext) -> None:
-    domain.of(_OpenFunctions)[-1].abandon_backward(capture)
+for _intrinsic, _method in (
+    (leave_forward, FunctionCapture.leave_forward), (enter_backward, FunctionCapture.enter_backward),
+    (leave_backward, FunctionCapture.leave_backward), (abandon_backward, FunctionCapture.abandon_backward),
+):  # fmt: skip
+    intrinsic_rule(_intrinsic)(lambda domain, *args, method=_method: method(domain.of(_OpenFunctions)[-1], *args))
 
 
 @intrinsic_rule(finish_function)

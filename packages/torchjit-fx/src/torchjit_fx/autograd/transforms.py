@@ -162,14 +162,12 @@ class TransformCapture:
 
     def finish(
         self, kind: str, outputs: list[Raw], options: RawKwargs, more: list[Raw], capture: CaptureContext
-    ) -> list[Raw]:
-        """The body has returned `outputs`: record the call on the arguments, and on `more` tensors beside them."""
-        return self.finish_with_body(kind, outputs, options, more, capture)[0]
-
-    def finish_with_body(
-        self, kind: str, outputs: list[Raw], options: RawKwargs, more: list[Raw], capture: CaptureContext
     ) -> tuple[list[Any], fx.GraphModule, list[Any]]:
-        """The same; also the body's graph, and what it uses from outside."""
+        """The body has returned `outputs`: record the call on the arguments, and on `more` tensors beside them.
+
+        Returns:
+            The results, the body's graph, and what it uses from outside.
+        """
         self.scope.close()
         if not outputs or not all(isinstance(leaf, TensorLeaf) for leaf in outputs):
             raise GraphBreak(breaks.UNSUPPORTED_RESULT, f"a result of a function under {kind}")
@@ -201,7 +199,7 @@ def _enter(domain: CallDomain, flat: Raw, dims: Raw, wrapped: Raw, capture: Capt
 
 @intrinsic_rule(leave_transform)
 def _leave(domain: CallDomain, kind: str, outputs: Raw, options: Raw, more: Raw, capture: CaptureContext) -> list[Raw]:
-    return domain.of(_OpenTransforms).pop().finish(kind, outputs, options, more, capture)
+    return domain.of(_OpenTransforms).pop().finish(kind, outputs, options, more, capture)[0]
 
 
 @final
@@ -235,7 +233,7 @@ def _keep(domain: CallDomain, results: list[Raw], rest: list[Raw], capture: Capt
     capturing = domain.of(_OpenTransforms).pop()
     scope = capturing.scope
     options = {"count": len(capturing.flat), "outputs": len(results), "cotangents": 0}
-    found, body, lifted = capturing.finish_with_body("vjp", [*results, *rest], options, [], capture)
+    found, body, lifted = capturing.finish("vjp", [*results, *rest], options, [], capture)
     if any(step.effect and step.mode is None for step in scope.steps):
         raise GraphBreak(breaks.CUSTOM_FUNCTION, "a function under vjp draws random numbers")
     inputs, kept = tuple(capturing.flat), capturing.given[0]
@@ -247,7 +245,7 @@ def _keep(domain: CallDomain, results: list[Raw], rest: list[Raw], capture: Capt
 
 
 @intrinsic_rule(derive)
-def _derive(domain: CallDomain, token: Raw, kind: str, directions: list[Raw], capture: CaptureContext) -> list[Raw]:
+def _derive(domain: CallDomain, token: Raw, directions: list[Raw], capture: CaptureContext) -> list[Raw]:
     kept = domain.of(_KeptFunctions)[id(token)]
     if domain.modes.inference:
         why = GraphBreak(breaks.MODE_OBJECT, _IN_INFERENCE_MODE, capture.location())
@@ -256,11 +254,6 @@ def _derive(domain: CallDomain, token: Raw, kind: str, directions: list[Raw], ca
     if any(id(storage) in read for storage in domain.recorder.writes[kept.writes :]):
         why = GraphBreak(breaks.CUSTOM_FUNCTION, "what a function under vjp read was written since", capture.location())
         capture.break_at_mark(kept.mark, why)
-    count = len(kept.inputs)
-    if kind == "vjp":
-        options = {"count": count, "outputs": kept.outputs, "cotangents": len(directions)}
-    else:
-        options = {"count": count}
-    call = Transformed(kind, kept.body, options)
-    found = list(domain.recorder.record(call, (*kept.inputs, *directions, *kept.lifted), capture))
-    return found if kind == "vjp" else found[len(found) // 2 :][: kept.outputs]
+    options = {"count": len(kept.inputs), "outputs": kept.outputs, "cotangents": len(directions)}
+    call = Transformed("vjp", kept.body, options)
+    return list(domain.recorder.record(call, (*kept.inputs, *directions, *kept.lifted), capture))

@@ -26,15 +26,3 @@ def _dropout(call: Call) -> Raw:
     return (
         given["input"] if training is False and known and isinstance(given.get("input"), TensorLeaf) else NotImplemented
     )
-
-
-@call_rule(F.multilabel_margin_loss)
-def _one_row(call: Call) -> Raw:
-    """`multilabel_margin_loss` of one row is a number, reduced or not; on fakes, not reduced, torch gives it a dimension."""
-    given = dict(zip(("input", "target", "size_average", "reduce", "reduction"), call.args, strict=False)) | call.kwargs
-    deprecated = given.get("size_average") is not None or given.get("reduce") is not None
-    whole = given.get("reduce") is False if deprecated else given.get("reduction") == "none"
-    leaf = given.get("input")
-    if not whole or not isinstance(leaf, TensorLeaf) or len(leaf.record.sizes) > 1:
-        return NotImplemented
-    return call.record(call.function, (leaf, given.get("target")), {"reduction": "sum"})

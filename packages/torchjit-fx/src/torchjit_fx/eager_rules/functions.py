@@ -80,8 +80,11 @@ def _alike(rule: FunctionRule, names: str, spaces: tuple[Any, ...] = _BOTH) -> d
     return {f: rule for f in found if f is not None}
 
 
-def _tested(test: AssertRule, *, taken_apart: bool = False) -> FunctionRule:
-    return FunctionRule(asserts=test, raises=True, late=True, taken_apart=taken_apart)
+_LATE = FunctionRule(raises=True, late=True)
+
+
+def _tested(test: AssertRule) -> FunctionRule:
+    return attrs.evolve(_LATE, asserts=test)
 
 
 FUNCTIONS: dict[Any, FunctionRule] = {
@@ -96,17 +99,14 @@ FUNCTIONS: dict[Any, FunctionRule] = {
         "scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_",
     ),
     **_alike(_tested(asserts.along(negative=True)), "index_fill index_fill_"),
-    **_alike(_tested(asserts.flat), "take put put_"),
-    **_alike(_tested(asserts.puts), "index_put index_put_"),
     F.embedding: _tested(asserts.embedding),
     F.embedding_bag: FunctionRule(raises=True, late=True, whole=True),
     **dict.fromkeys((F.cross_entropy, F.nll_loss), _tested(asserts.classes)),
-    F.multi_margin_loss: _tested(asserts.margins, taken_apart=True),
-    F.one_hot: _tested(asserts.one_hot, taken_apart=True),
+    **dict.fromkeys((F.multi_margin_loss, F.one_hot), attrs.evolve(_LATE, taken_apart=True)),
+    **_alike(_LATE, "take put put_ index_put index_put_"),
     # ---- other values
-    **_alike(_tested(asserts.drawn), "bernoulli"),
-    **_alike(_tested(asserts.drawn_into), "bernoulli_"),
-    F.binary_cross_entropy: _tested(asserts.binary),
+    **_alike(_LATE, "bernoulli bernoulli_"),
+    F.binary_cross_entropy: _LATE,
     **_alike(FunctionRule(raises=True, whole=True), "cholesky inverse multinomial"),
     **_alike(
         FunctionRule(raises=True, whole=True),
@@ -122,7 +122,7 @@ FUNCTIONS: dict[Any, FunctionRule] = {
     torch.addmm: FunctionRule(outcome=outcomes.addmm),
     F.layer_norm: FunctionRule(outcome=outcomes.layer_norm),
     **dict.fromkeys(
-        (F.interpolate, F.hardshrink, *_alike(FunctionRule(), "hardshrink"), F.multilabel_margin_loss),
+        (F.interpolate, F.hardshrink, *_alike(FunctionRule(), "hardshrink")),
         FunctionRule(taken_apart=True),
     ),
     # ---- memory, and kernels of their own

@@ -30,7 +30,7 @@ from torchjit_fx.eager_rules.rule import (
 )
 
 __all__ = [
-    "as_kernels_do", "contiguous", "in_memory_format", "ldexp", "like", "resizable", "roll", "rrelu_backward", "strides_of_resized", "strides_rule",
+    "as_kernels_do", "contiguous", "in_memory_format", "like", "of_plain", "resizable", "roll", "strides_of_resized", "strides_rule",
 ]  # fmt: skip
 
 
@@ -142,14 +142,6 @@ def _follow(operands: Sequence[torch.Tensor | None], result: torch.Tensor) -> St
     return (elementwise_strides(operands, result.shape),)
 
 
-def ldexp(results: list[Value], args: Values, kwargs: NamedValues) -> Strides:
-    """The product with a power of a number, which is contiguous (`at::pow(const Scalar&, const Tensor&)`)."""
-    x, result = args[0], results[0]
-    if result.dim() < 2 or is_plain(x):
-        return ()
-    return (elementwise_strides((x, torch.empty(args[1].shape, device="meta")), result.shape),)
-
-
 # ---------------------------------------------------------------- kernels of CPUs
 def _on_cpu(lay_out: Callable[..., Strides]) -> StridesRule:
     def rule(results: list[Value], args: Values, kwargs: NamedValues) -> Strides:
@@ -190,11 +182,11 @@ def in_memory_format(position: int) -> StridesRule:
     return _on_cpu(lay_out)
 
 
-@_on_cpu
-def rrelu_backward(results: list[Value], *args: Value, **options: Value) -> Strides:
-    """`rrelu_with_noise_backward`: a product with the noise, or the gradient of a leaky relu."""
-    gradient, x, noise, lower, upper, training = args[:6]
-    return _follow([noise if training and upper - lower > 1e-6 else x, gradient], results[0])
+def of_plain(results: list[Value], args: Values, kwargs: NamedValues) -> Strides:
+    """Rare operations that lay out their results in a way of their own: those of tensors with gaps, or turned, are not for a graph."""
+    if not all(is_plain(t) for t in args if isinstance(t, torch.Tensor)):
+        raise RuntimeError("the layout of the result is not known")
+    return ()
 
 
 @_on_cpu

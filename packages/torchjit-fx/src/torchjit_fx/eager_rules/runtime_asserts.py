@@ -7,13 +7,11 @@ from typing import Any, TypeAlias
 
 import torch
 
-from torchjit_fx.assertions import IN_RANGE, WITHIN
+from torchjit_fx.assertions import IN_RANGE
 from torchjit_fx.flatten import dimensions
-from torchjit_fx.leaves import Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, RawArgs, RawKwargs, TensorLeaf
 
-__all__ = [
-    "AssertRule", "RuntimeAssert", "along", "binary", "classes", "drawn", "drawn_into", "embedding", "flat", "items", "margins", "one_hot", "puts",
-]  # fmt: skip
+__all__ = ["AssertRule", "RuntimeAssert", "along", "classes", "embedding", "items"]
 
 RuntimeAssert: TypeAlias = "tuple[Any, ...]"
 """An operation without results, and its arguments. In the place of a size: the tensor, and its dimension or None for all elements."""
@@ -23,9 +21,6 @@ AssertRule: TypeAlias = "Callable[[tuple[Any, ...], dict[str, Any]], list[Runtim
 
 def _given(args: RawArgs, kwargs: RawKwargs, position: int, name: str, default: Raw = None) -> Raw:
     return args[position] if len(args) > position else kwargs.get(name, default)
-
-
-# -------------------------------------------------------------------------------------------------- indices
 
 
 def _range(index: Raw, base: Raw, dim: Raw, *, negative: bool = False, ignored: Raw = None) -> RuntimeAssert | None:
@@ -47,10 +42,11 @@ def _one(test: RuntimeAssert | None) -> list[RuntimeAssert] | None:
     return None if test is None else [test]
 
 
-def _of_items(base: Raw, index: RawArgs) -> list[RuntimeAssert] | None:
-    """Of `base[index]`."""
-    if not isinstance(base, TensorLeaf):
+def items(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
+    """Of `x[index]`, and `x[index] = y`."""
+    if kwargs or not isinstance(args[0], TensorLeaf):
         return None
+    base, index = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
     consumed = [dimensions(item) for item in index]
     if None in consumed or sum(item is ... for item in index) > 1:
         return None
@@ -66,16 +62,6 @@ def _of_items(base: Raw, index: RawArgs) -> list[RuntimeAssert] | None:
     return tests
 
 
-def items(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
-    """Of `x[index]`, and `x[index] = y`."""
-    return None if kwargs else _of_items(args[0], args[1] if isinstance(args[1], tuple) else (args[1],))
-
-
-def puts(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
-    indices = _given(args, kwargs, 1, "indices")
-    return _of_items(_given(args, kwargs, 0, "input"), tuple(indices)) if isinstance(indices, tuple | list) else None
-
-
 def along(*, negative: bool) -> AssertRule:
     """Of `f(x, dim, index, ...)`."""
 
@@ -84,11 +70,6 @@ def along(*, negative: bool) -> AssertRule:
         return None if dim is None else _one(_range(index, base, dim, negative=negative))
 
     return tests
-
-
-def flat(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
-    """Of `f(x, index, ...)`, where indices go to all elements."""
-    return _one(_range(_given(args, kwargs, 1, "index"), _given(args, kwargs, 0, "input"), None, negative=True))
 
 
 def embedding(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
@@ -102,40 +83,3 @@ def classes(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
     ignored = _given(args, kwargs, 4, "ignore_index", -100)
     rank = len(scores.record.sizes) if isinstance(scores, TensorLeaf) else 0
     return _one(_range(target, scores, min(rank - 1, 1), ignored=ignored))
-
-
-def margins(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
-    return _one(_range(_given(args, kwargs, 1, "target"), _given(args, kwargs, 0, "input"), -1))
-
-
-def one_hot(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
-    index, count = _given(args, kwargs, 0, "tensor", kwargs.get("input")), _given(args, kwargs, 1, "num_classes", -1)
-    if not isinstance(index, TensorLeaf) or not (type(count) is SymLeaf or (type(count) is int and count >= 0)):
-        return None  # the number of classes is that of the largest index
-    return [(IN_RANGE, index, count, False, None)]
-
-
-# -------------------------------------------------------------------------------------------------- other values
-
-
-def _within(*tensors: Raw) -> list[RuntimeAssert] | None:
-    """Values from 0 to 1."""
-    if not all(isinstance(t, TensorLeaf) and t.record.dtype.is_floating_point for t in tensors):
-        return None
-    return [(WITHIN, t, 0.0, 1.0) for t in tensors]
-
-
-def drawn(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
-    """Of `bernoulli(probabilities)` and `bernoulli(like, p)`."""
-    p = _given(args, kwargs, 1, "p")
-    return _within(_given(args, kwargs, 0, "input")) if p is None else []
-
-
-def drawn_into(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
-    """Of `x.bernoulli_(p)`."""
-    p = _given(args, kwargs, 1, "p")
-    return _within(p) if isinstance(p, TensorLeaf) else []
-
-
-def binary(args: RawArgs, kwargs: RawKwargs) -> list[RuntimeAssert] | None:
-    return _within(_given(args, kwargs, 0, "input"), _given(args, kwargs, 1, "target"))

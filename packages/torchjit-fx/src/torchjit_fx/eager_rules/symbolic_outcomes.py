@@ -17,6 +17,7 @@ from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.outcomes import Made, Outcome
 from torchjit_fx.records import RecordTable, TensorRecord
+from torchjit_torch.layouts import contiguous_strides
 
 __all__ = [
     "SymbolicCall", "SymbolicOutcome", "addmm", "batch_norm", "layer_norm", "linear", "outcome_by_rule", "reshape",
@@ -48,7 +49,8 @@ class SymbolicCall:
     def makes(self, like: TensorRecord, sizes: Sequence[Expr], shares: int | None = None) -> Outcome:
         """That it gives a row-major tensor of these sizes."""
         grad = bool(self.modes.grad) and any(leaf.record.requires_grad for leaf in self.found.leaves)
-        dims, strides = tuple(map(_plain, sizes)), tuple(map(_plain, _dense(sizes)))
+        dims = tuple(map(_plain, sizes))
+        strides = contiguous_strides(dims)
         offset = like.offset if shares is not None else 0
         flags = (grad, not grad, False, False, False)
         record = self.table.get(like.dtype, like.device, dims, strides, offset, flags)
@@ -76,21 +78,14 @@ def outcome_by_rule(rule: SymbolicOutcome, call: SymbolicCall) -> Outcome | None
     return rule(call)
 
 
-def _dense(sizes: Sequence[Expr]) -> list[Expr]:
-    strides: list[Expr] = [constant(1)] * len(sizes)
-    for dim in range(len(sizes) - 2, -1, -1):
-        strides[dim] = strides[dim + 1] * sizes[dim + 1]
-    return strides
-
-
 def _is_dense(record: TensorRecord) -> bool:
     """Row-major for all values of the symbols, and never empty."""
     sizes = [as_expr(n) for n in record.sizes]
     if any((bound := n.bounds().lower) is None or bound < 1 for n in sizes):
         return False
     return all(
-        n.value == 1 or as_expr(have) is want
-        for n, have, want in zip(sizes, record.strides, _dense(sizes), strict=True)
+        n.value == 1 or as_expr(have) is as_expr(want)
+        for n, have, want in zip(sizes, record.strides, contiguous_strides(sizes), strict=True)
     )
 
 

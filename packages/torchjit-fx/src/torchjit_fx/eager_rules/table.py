@@ -134,9 +134,9 @@ RULES: dict[str, OperatorRule] = {
         "masked_fill.Scalar masked_fill.Tensor",  # TensorAdvancedIndexing.cpp
     ),
     "log_sigmoid_forward": OperatorRule(probe=1, strides=strides.contiguous),  # Activation.cpp
-    "rrelu_with_noise_backward": OperatorRule(strides=strides.rrelu_backward),
+    "rrelu_with_noise_backward": OperatorRule(strides=strides.of_plain),
     **_alike(OperatorRule(strides=strides.like(0)), "index_fill.int_Scalar index_fill.int_Tensor"),
-    "ldexp.Tensor": OperatorRule(strides=strides.ldexp),
+    "ldexp.Tensor": OperatorRule(strides=strides.of_plain),
     # ---- losses: Loss.cpp
     "mse_loss": OperatorRule(probe=1, elementwise=True),
     "smooth_l1_loss": OperatorRule(probe=1, elementwise=True),

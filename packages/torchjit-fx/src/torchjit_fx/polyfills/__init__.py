@@ -16,7 +16,6 @@ from typing import Any
 import torch
 import torch._higher_order_ops.scan
 import torch._higher_order_ops.while_loop
-import torch.nn.attention
 import torch.utils.checkpoint as torch_checkpoint
 from torch._compile import _disable_dynamo
 from torch._functorch import eager_transforms
@@ -61,7 +60,6 @@ from torchjit_fx.polyfills.small import (
     range_enter,
     range_exit,
     requires_grad_,
-    sdpa_kernel,
     wrap_triton,
 )
 
@@ -107,6 +105,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         eager_transforms.vjp: transforms.vjp,
         eager_transforms.linearize: transforms.linearize,
         transforms.call_jacobian: transforms.captured_jacobian,
+        _torch._C._group_tensors_by_device_and_dtype: group_tensors_by_device_and_dtype,
         # Where a parameter changes its type, device or `requires_grad`, each parameter would break.
         module._apply: _copy(module._apply),
         module.requires_grad_: _copy(module.requires_grad_),
@@ -132,7 +131,6 @@ REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     _torch._C._InferenceMode: InferenceBlock,
     _torch._C.DisableTorchFunctionSubclass: WithoutDispatch,
     _tensor.__torch_function__.__func__: default_torch_function,
-    torch.nn.attention.sdpa_kernel: sdpa_kernel,
     RemovableHandle.__init__: handle_init,
     torch.library.wrap_triton: wrap_triton,
     torch.device.__enter__: device_enter,
@@ -142,7 +140,6 @@ REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     eager_transforms.jacfwd: transforms.jacfwd,
     eager_transforms.hessian: transforms.hessian,
     vmap_module._check_randomness_arg: transforms.check_randomness,
-    _torch._C._group_tensors_by_device_and_dtype: group_tensors_by_device_and_dtype,
 }
 
 _decorate: Value = _use_grad_for_differentiable

@@ -6,21 +6,10 @@ from typing import Any
 
 import torch
 
-from torchjit_fx.intrinsics import Value
+from torchjit_fx.intrinsics import Value, refuse
 from torchjit_fx.leaves import Function
 
 __all__ = ["captured_step", "group_tensors_by_device_and_dtype", "step_without_gradients"]
-
-
-_EXPECTED = (
-    "Expected {} to be true, but got false.  "
-    "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
-)
-_OF_ONE_LENGTH = (
-    "std::all_of( nested_tensorlist.cbegin(), nested_tensorlist.cend(), [&](const auto& tensorlist) -> bool "
-    "{ return tensorlist.size() == num_tensors || tensorlist.size() == 0; })"
-)
-_NO_TENSOR = "Tensors of the first list of nested Tensor lists are supposed to be defined but the {}-th Tensor is not."
 
 
 def captured_step(step: Function) -> Function:
@@ -58,17 +47,13 @@ def step_without_gradients(step: Function) -> Function:
 
 def group_tensors_by_device_and_dtype(tensorlists: Value, with_indices: bool = False) -> Value:
     """Interpreted instead of the C function of this name. Source: torch/csrc/Module.cpp, ForeachUtils.h (torch 2.15)."""
-    if len(tensorlists) == 0:
-        raise RuntimeError(_EXPECTED.format("!nested_tensorlist.empty()"))
-    count = len(tensorlists[0])
-    if count == 0:
-        raise RuntimeError(_EXPECTED.format("!nested_tensorlist[0].empty()"))
-    if any(len(tensors) not in (0, count) for tensors in tensorlists):
-        raise RuntimeError(_EXPECTED.format(_OF_ONE_LENGTH))
+    count = len(tensorlists[0]) if len(tensorlists) > 0 else 0
+    if count == 0 or any([len(tensors) not in (0, count) for tensors in tensorlists]):
+        refuse("lists of tensors of different lengths, or none")
     groups: dict[Any, Any] = {}
     for i, first in enumerate(tensorlists[0]):
         if first is None:
-            raise RuntimeError(_NO_TENSOR.format(i))
+            refuse("a list of tensors with None in it")
         key = (first.device, first.dtype)
         if key not in groups:
             groups[key] = ([[] for _ in tensorlists], [])

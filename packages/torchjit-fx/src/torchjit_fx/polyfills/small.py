@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import Any
-
 import torch
-from torch.nn import attention
 from torch.utils._device import DeviceContext, _device_constructors
 
 from torchjit_fx.inference_state import set_inference_mode
@@ -15,8 +10,7 @@ from torchjit_fx.intrinsics import Value, announce_block, convert_results, enter
 
 __all__ = [
     "InferenceBlock", "NoRange", "WithoutDispatch", "default_torch_function", "device_constructors", "device_enter",
-    "device_exit", "distribution_init", "is_nested_int", "range_enter", "range_exit", "requires_grad_", "sdpa_kernel",
-    "wrap_triton",
+    "device_exit", "distribution_init", "is_nested_int", "range_enter", "range_exit", "requires_grad_", "wrap_triton",
 ]  # fmt: skip
 
 _SCALAR = torch.Size()
@@ -125,29 +119,6 @@ def distribution_init(
     self._batch_shape = batch_shape
     self._event_shape = event_shape
     self._validate_args = False
-
-
-_attention: Value = attention
-
-
-@contextlib.contextmanager
-def sdpa_kernel(backends: Value, set_priority: bool = False) -> Iterator[Any]:
-    """Interpreted instead of `torch.nn.attention.sdpa_kernel`: without the context variable that notes the priority.
-
-    Source: torch/nn/attention/__init__.py (torch 2.15).
-    """
-    if not isinstance(backends, (list, attention.SDPBackend)):
-        raise AssertionError(
-            "Backend must be an instance of SDPBackend or a list of SDPBackend instances, "
-            f"got {type(backends).__name__}"
-        )
-    chosen = list(dict.fromkeys([backends] if isinstance(backends, attention.SDPBackend) else backends))
-    before = _attention._cur_sdpa_kernel_backends(with_priority=set_priority)
-    try:
-        _attention._sdpa_kernel(chosen, set_priority)
-        yield {}
-    finally:
-        _attention._sdpa_kernel(before, set_priority)
 
 
 def wrap_triton(triton_kernel: Value, /) -> Value:

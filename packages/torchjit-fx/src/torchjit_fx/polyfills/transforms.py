@@ -154,23 +154,6 @@ def _check_dtypes(primals: Value, tangents: Value) -> None:
 
 def vjp(func: Value, *primals: Value, has_aux: bool = False) -> Value:
     """Interpreted instead of `torch.func.vjp`."""
-    results, rest, kept = _kept(func, primals, has_aux)
-    many = len(tree_flatten(results)[0])
-
-    def pull(cotangents: Value, retain_graph: bool = True, create_graph: bool | None = None) -> Value:
-        directions, spec = tree_flatten(cotangents)
-        if create_graph is not None or len(directions) != many or not _all_tensors(directions):
-            refuse("cotangents that do not fit the results")
-        if spec != tree_flatten(results)[1]:
-            refuse("cotangents that do not fit the results")
-        found = derive(kept, "vjp", directions)
-        return tree_unflatten(found, tree_flatten(primals)[1])
-
-    return (results, pull, rest) if has_aux else (results, pull)
-
-
-def _kept(func: Value, primals: Value, has_aux: bool) -> tuple[Value, Value, Value]:
-    """Call the function: its results, what came beside them, and what stands for it later."""
     given = _Arguments(primals, {}, tuple(range(len(primals))), True)
     outputs, rest, spec = _separate(given.call(func), has_aux)
     results, out_spec = tree_flatten(outputs)
@@ -178,23 +161,20 @@ def _kept(func: Value, primals: Value, has_aux: bool) -> tuple[Value, Value, Val
         refuse("a result of vjp that is no tensor")
     found, kept = keep_function(results, rest)
     count = len(results)
-    return tree_unflatten(found[:count], out_spec), tree_unflatten(found[count:], spec) if has_aux else None, kept
+    value = tree_unflatten(found[:count], out_spec)
+
+    def pull(cotangents: Value, retain_graph: bool = True, create_graph: bool | None = None) -> Value:
+        directions, given_spec = tree_flatten(cotangents)
+        if create_graph is not None or given_spec != out_spec or not _all_tensors(directions):
+            refuse("cotangents that do not fit the results")
+        return tree_unflatten(derive(kept, directions), tree_flatten(primals)[1])
+
+    return (value, pull, tree_unflatten(found[count:], spec)) if has_aux else (value, pull)
 
 
 def linearize(func: Value, *primals: Value) -> Value:
-    """Interpreted instead of `torch.func.linearize`, whose linear function has no gradient with respect to the primals."""
-    results, _, kept = _kept(func, primals, False)
-    if any([t.requires_grad for t in tree_flatten(results)[0]]):
-        refuse("linearize of what requires grad")
-
-    def push(*tangents: Value) -> Value:
-        directions, spec = tree_flatten(tangents)
-        if spec != tree_flatten(primals)[1] or not _all_tensors(directions):
-            refuse("tangents that do not fit the primals")
-        _check_dtypes(tree_flatten(primals)[0], directions)
-        return tree_unflatten(derive(kept, "jvp", directions), tree_flatten(results)[1])
-
-    return results, push
+    """Interpreted instead of `torch.func.linearize`, which traces the function with a tracer of torch's own."""
+    refuse("linearize")
 
 
 def jacrev(

@@ -5,7 +5,7 @@ Source: the same questions over ints in c10/core/Contiguity.h and c10/core/Memor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, ne
@@ -31,6 +31,9 @@ class Decider(Protocol):
         """The value at capture, None where only the run knows it."""
 
 
+Rule = Callable[[Sequence[int], Exprs, Exprs, Decider], Condition]
+
+
 def _dense_in(order: Sequence[int], sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
     """Dimensions of size other than 1 lie densely, innermost first in `order`."""
     parts: list[Condition] = []
@@ -54,27 +57,17 @@ def is_contiguous(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
     return disj(_dense_in(range(len(sizes) - 1, -1, -1), sizes, strides, context), *empty)
 
 
-def is_channels_last_contiguous_2d(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
-    """Dense in the order N, H, W, C."""
-    return _dense_in((1, 3, 2, 0), sizes, strides, context) if len(sizes) == 4 else eq(0, 1)
+def _of_rank(rank: int, rule: Rule, order: Sequence[int]) -> Callable[[Exprs, Exprs, Decider], Condition]:
+    """A question about tensors of so many dimensions; the answer is no for others."""
 
+    def ask(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+        return rule(order, sizes, strides, context) if len(sizes) == rank else eq(0, 1)
 
-def is_channels_last_contiguous_3d(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
-    """Dense in the order N, D, H, W, C."""
-    return _dense_in((1, 4, 3, 2, 0), sizes, strides, context) if len(sizes) == 5 else eq(0, 1)
-
-
-def is_channels_last_strides_2d(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
-    """Do the strides say channels last, dense or not?"""
-    return _ordered((1, 3, 2, 0), sizes, strides, context) if len(sizes) == 4 else eq(0, 1)
-
-
-def is_channels_last_strides_3d(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
-    """Do the strides say channels last, dense or not?"""
-    return _ordered((1, 4, 3, 2, 0), sizes, strides, context) if len(sizes) == 5 else eq(0, 1)
+    return ask
 
 
 def _ordered(order: Sequence[int], sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    """Do the strides say so, dense or not?"""
     yes, no = eq(0, 0), eq(0, 1)
     if context.decide(eq(strides[1], 0)):
         return no
@@ -88,6 +81,12 @@ def _ordered(order: Sequence[int], sizes: Exprs, strides: Exprs, context: Decide
         if context.decide(ne(sizes[dim], 1)):
             least = least * sizes[dim]
     return yes
+
+
+is_channels_last_contiguous_2d = _of_rank(4, _dense_in, (1, 3, 2, 0))
+is_channels_last_contiguous_3d = _of_rank(5, _dense_in, (1, 4, 3, 2, 0))
+is_channels_last_strides_2d = _of_rank(4, _ordered, (1, 3, 2, 0))
+is_channels_last_strides_3d = _of_rank(5, _ordered, (1, 4, 3, 2, 0))
 
 
 def is_non_overlapping_and_dense(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:

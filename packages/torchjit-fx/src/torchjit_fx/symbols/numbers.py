@@ -21,6 +21,7 @@ from torchjit_fx.protocols import SymbolicSizes
 from torchjit_fx.symbols.float_node import FloatNode
 from torchjit_fx.symbols.floats import FloatExpr, Operand
 from torchjit_fx.symbols.symnode import BoolNode, IntNode, sym_int
+from torchjit_torch.layouts import contiguous_strides
 
 __all__ = ["ShapeEnvView", "SymbolicNumbers"]
 
@@ -304,7 +305,7 @@ class SymbolicNumbers:
             path: of the tensor.
         """
         strides: list[int | Expr] = list(real_strides)
-        dense = _dense_strides(real_sizes)
+        dense = contiguous_strides(real_sizes)
         extents: dict[int, Expr] = {1: constant(1)}  # what lies densely so far: length at capture -> length
         for dim in sorted(range(len(sizes)), key=lambda d: (real_strides[d], real_sizes[d])):
             expected = extents.get(real_strides[dim])
@@ -321,10 +322,3 @@ class SymbolicNumbers:
             else:
                 extents.setdefault(length, constant(length))
         return strides
-
-
-def _dense_strides(sizes: Sequence[int]) -> list[int]:
-    strides = [1] * len(sizes)
-    for dim in range(len(sizes) - 2, -1, -1):
-        strides[dim] = strides[dim + 1] * max(sizes[dim + 1], 1)
-    return strides

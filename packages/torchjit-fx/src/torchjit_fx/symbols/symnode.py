@@ -189,31 +189,19 @@ for _name, _fn in {
     _int_operation(_name, _fn)
 for _name, _compare in {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}.items():
     _comparison(_name, _compare)
-for _rule in (
-    layouts.is_contiguous,
-    layouts.is_channels_last_contiguous_2d,
-    layouts.is_channels_last_contiguous_3d,
-    layouts.is_channels_last_strides_2d,
-    layouts.is_channels_last_strides_3d,
-    layouts.is_non_overlapping_and_dense,
-):
-    setattr(
-        IntNode,
-        _rule.__name__,
-        lambda self, sizes, strides, rule=_rule: BoolNode(
-            rule([n.expression for n in sizes], [n.expression for n in strides], self.context), self.context
-        ),
+
+
+def _layout_question(rule: Callable[..., Condition]) -> Callable[..., BoolNode]:
+    return lambda self, sizes, strides: BoolNode(
+        rule([n.expression for n in sizes], [n.expression for n in strides], self.context), self.context
     )
 
 
-def _indicator(self: IntNode, sizes: Sequence[Operand], strides: Sequence[Operand]) -> IntNode:
-    dense = layouts.is_non_overlapping_and_dense(
-        [n.expression for n in sizes], [n.expression for n in strides], self.context
-    )
-    return IntNode(constant(int(self.context.decide(dense))), self.context)
-
-
-IntNode.is_non_overlapping_and_dense_indicator = _indicator  # type: ignore[attr-defined]
+for _name in layouts.__all__:
+    setattr(IntNode, _name, _layout_question(getattr(layouts, _name)))
+IntNode.is_non_overlapping_and_dense_indicator = lambda self, *layout: self.wrap_int(  # type: ignore[attr-defined]
+    self.is_non_overlapping_and_dense(*layout).guard_bool()
+)
 
 
 @final
