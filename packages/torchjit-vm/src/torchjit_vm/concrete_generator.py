@@ -25,7 +25,7 @@ class Box:
         return f"{type(self).__name__}({self.value!r})"
 
 
-def interpreted_generator(vm: Interpreter[Box], frame: Frame[Box]) -> Any:
+def interpreted_generator(vm: Interpreter[Box], frame: Frame[Box]) -> object:
     """A real generator whose body the interpreter runs: what `send`, `throw` and `close` say is CPython's own."""
     generator: Any = _body(vm, frame)
     code, function = frame.code.code, frame.function
@@ -34,9 +34,9 @@ def interpreted_generator(vm: Interpreter[Box], frame: Frame[Box]) -> Any:
     return generator
 
 
-def _body(vm: Interpreter[Box], frame: Frame[Box]) -> Generator[Any, Any, Any]:
+def _body(vm: Interpreter[Box], frame: Frame[Box]) -> Generator[object, object, object]:
     handled: Box | None = None
-    value: Any = None
+    value: object = None
     thrown: BaseException | None = None
     while True:
         waits = False
@@ -55,7 +55,7 @@ def _body(vm: Interpreter[Box], frame: Frame[Box]) -> Generator[Any, Any, Any]:
             thrown = error
 
 
-def _throw_on(frame: Frame[Box], delegate: Any, thrown: BaseException) -> tuple[bool, Any, BaseException | None]:
+def _throw_on(frame: Frame[Box], delegate: Any, thrown: BaseException) -> tuple[bool, object, BaseException | None]:
     """Throw into the iterator of `yield from`: does it give an item, the item or its result, what it raises."""
     try:
         if isinstance(thrown, GeneratorExit):
@@ -73,7 +73,7 @@ def _throw_on(frame: Frame[Box], delegate: Any, thrown: BaseException) -> tuple[
 
 def _resume(
     vm: Interpreter[Box], frame: Frame[Box], handled: Box | None, value: object, thrown: BaseException | None
-) -> tuple[Box | None, Any]:
+) -> tuple[Box | None, object]:
     """Run to the next `yield`, or to the end; what the generator is handling then, and what it gives."""
     frame.stack.append(Box(value if thrown is None else None))
     before = vm.enter_generator(handled)

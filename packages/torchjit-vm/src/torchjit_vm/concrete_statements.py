@@ -38,7 +38,7 @@ def class_pattern(count: int, names: tuple[str, ...]) -> Callable[[object, objec
     return made
 
 
-def raised_by(exception: Any, *cause: Any) -> BaseException:
+def raised_by(exception: BaseException | type[BaseException], *cause: BaseException | None) -> BaseException:
     """What `raise exception`, or `raise exception from cause`, raises. It has a traceback, another one each time."""
     context = exception.__context__ if isinstance(exception, BaseException) else None
     try:

@@ -11,20 +11,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import Any, Final, cast
+from typing import Final, TypeAlias, cast
 
 from torchjit_vm.capture.builtin_table import METHODS, Builtin
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.values import Const, Value
 from torchjit_vm.frame import Frame
 
-__all__ = ["UNKNOWN", "methods"]
+__all__ = ["UNKNOWN", "Method", "methods"]
+
+Method: TypeAlias = "Callable[..., Value | None]"
+"""Takes the domain, the object and the arguments of the method."""
 
 UNKNOWN: Final = Value()
 """What an implementation gives for arguments that it does not know: the call runs for real."""
 
 
-def methods(kind: type[Value], cls: type, by_name: bool = False, /, **table: Callable[..., Value | None]) -> None:
+def methods(kind: type[Value], cls: type, by_name: bool = False, /, **table: Method) -> None:
     """Register methods of a C class for one of the kinds of value that stand for its instances.
 
     Args:
@@ -35,7 +38,7 @@ def methods(kind: type[Value], cls: type, by_name: bool = False, /, **table: Cal
     """
     for name, implementation in table.items():
         raw = id(cls.__dict__[name])
-        METHODS[raw] = _method(kind, cast(Any, implementation), by_name, METHODS.get(raw))
+        METHODS[raw] = _method(kind, cast(FunctionType, implementation), by_name, METHODS.get(raw))
 
 
 def _method(kind: type[Value], implementation: FunctionType, by_name: bool, of_others: Builtin | None) -> Builtin:

@@ -23,12 +23,12 @@ from torchjit_vm.capture import (
     stores,
 )
 from torchjit_vm.capture.atoms import is_plain
-from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.builtin_table import Builtin, builtin
 from torchjit_vm.capture.comparisons import contains, same_or_equal
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import real_key
-from torchjit_vm.capture.method_tables import UNKNOWN, methods
+from torchjit_vm.capture.method_tables import UNKNOWN, Method, methods
 from torchjit_vm.capture.objects.set import combine_sets, compare_sets
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import view_of
@@ -445,14 +445,14 @@ def _is_disjoint(domain: CaptureDomain, self: DictView, other: Value) -> Value:
     return domain.constant(mine.isdisjoint(keys.key_of(domain, v) for v in collecting.each(domain, other)))
 
 
-def _view(kind: str) -> Any:
+def _view(kind: str) -> Method:
     def view(domain: CaptureDomain, self: _Dict) -> Value:
         return DictView(self if isinstance(self, DictValue) else dicts.instance_snapshot(domain, self), kind)
 
     return view
 
 
-def _from_keys(cls: type[dict[Any, Any]]) -> Any:
+def _from_keys(cls: type) -> Builtin:
     def make(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
         made = DictValue(cls)
         value = args[1] if len(args) > 1 else kwargs.get("value", _NONE)
@@ -473,8 +473,8 @@ def _proxy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -
 
 builtin(dict.fromkeys)(_from_keys(dict))
 builtin(OrderedDict.fromkeys)(_from_keys(OrderedDict))
-_VIEWING: dict[str, Any] = {kind: _view(kind) for kind in _VIEWS}
-_CHANGING: dict[str, Any] = {"pop": _pop, "setdefault": _set_default, "update": _update}
+_VIEWING: dict[str, Method] = {kind: _view(kind) for kind in _VIEWS}
+_CHANGING: dict[str, Method] = {"pop": _pop, "setdefault": _set_default, "update": _update}
 methods(DictValue, dict, **_VIEWING, **_CHANGING, get=_get, popitem=_pop_item, clear=_clear, copy=_copied)
 methods(DictValue, OrderedDict, **_VIEWING, clear=_clear, copy=_copied)
 methods(DictValue, OrderedDict, True, **_CHANGING, popitem=_pop_end, move_to_end=_move_to_end)

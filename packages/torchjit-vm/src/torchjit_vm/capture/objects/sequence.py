@@ -18,7 +18,7 @@ from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.iteration import sequence_iter
 from torchjit_vm.capture.keys import key_of, unhashable
 from torchjit_vm.capture.members import find_member
-from torchjit_vm.capture.method_tables import UNKNOWN, methods
+from torchjit_vm.capture.method_tables import UNKNOWN, Method, methods
 from torchjit_vm.capture.policy import NewObject
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
@@ -450,7 +450,7 @@ def _copied_deque(domain: CaptureDomain, self: ListValue) -> Value:
     return elements.copy_deque(domain, self)
 
 
-_SHARED: dict[str, Any] = {
+_SHARED: dict[str, Method] = {
     "append": _append, "extend": _extend, "insert": _insert, "remove": _remove, "clear": _clear, "reverse": _reverse,
 }  # fmt: skip
 methods(ListValue, list, **_SHARED, copy=_copied_list, pop=_pop, sort=_sort)

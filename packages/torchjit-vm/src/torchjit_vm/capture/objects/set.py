@@ -12,7 +12,7 @@ from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import unhashable
 from torchjit_vm.capture.members import find_member
-from torchjit_vm.capture.method_tables import UNKNOWN, methods
+from torchjit_vm.capture.method_tables import UNKNOWN, Method, methods
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys, set_source
@@ -214,7 +214,7 @@ def _common(domain: CaptureDomain, self: SetValue, other: Value) -> SetValue:
     return new_set(domain, taken)
 
 
-def _combining(function: Op) -> Any:
+def _combining(function: Op) -> Method:
     def combine(domain: CaptureDomain, self: SetValue, *others: Value) -> Value:
         result = _plain(domain, self)
         for number, other in enumerate(others):  # past the operators of a subclass
@@ -233,7 +233,7 @@ def _combined(
     return cast(SetValue, set_binary(domain, function, left, elements, source=source, in_place=in_place))
 
 
-def _changing(function: Op) -> Any:
+def _changing(function: Op) -> Method:
     def change(domain: CaptureDomain, self: SetValue, *others: Value) -> None:
         for other in [_as_set(domain, v) for v in others] if function is operator.and_ else others:
             elements = _as_set(domain, other)
@@ -247,7 +247,7 @@ def _is_subset(domain: CaptureDomain, self: SetValue, other: Value) -> Value:
     return domain.constant(set_entries(domain, self).keys() <= set_entries(domain, elements).keys())
 
 
-def _while_among(wanted: bool) -> Any:
+def _while_among(wanted: bool) -> Method:
     """A method that takes items as long as they are in the set, or are not."""
 
     def relate(domain: CaptureDomain, self: SetValue, other: Value) -> Value:
@@ -258,7 +258,7 @@ def _while_among(wanted: bool) -> Any:
     return relate
 
 
-def _one(function: Any) -> Any:
+def _one(function: Method) -> Method:
     """A method of several sets that takes one."""
     return lambda domain, self, other: function(domain, self, other)
 
