@@ -15,7 +15,7 @@ import opcode as cpython
 import operator
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, final
 
@@ -38,13 +38,13 @@ __all__ = [
 
 VERSION = sys.version_info[:2]
 CLOSE_RETURNS = VERSION >= (3, 13)
+"""Does `generator.close()` give what the generator returns?"""
 WARNS_OF_THROW = VERSION >= (3, 12)
 """Is `throw(type, value, traceback)` deprecated?"""
 THROWN_AS_IS = VERSION >= (3, 12)
 """Does StopIteration thrown into a generator that has not started leave it as it is?"""
 SUBSETS_STOP_EARLY = VERSION >= (3, 12)
 """Does `issubset` take no more of an iterable than it needs?"""
-"""Does `generator.close()` give what the generator returns?"""
 
 UNSUPPORTED = {
     "PRINT_EXPR": "only the interactive prompt uses it",
@@ -177,35 +177,34 @@ class Decoded:
         """Is the handler at `target` an `except`? Others are `finally`, exits of `with`, and what restores the exception before."""
         if self.names[target] != "PUSH_EXC_INFO":
             return False
-        at = target + 1
+        at, kinds = self._clause(target + 1)
+        while self.names[at] in _CHECKS:
+            passes = bool(kinds) and kinds <= _OF_PYTHON and not anything
+            raises = self.names[at] == "CHECK_EXC_MATCH" and self._only_raises(at + 2, set() if anything else kinds)
+            if not self.names[at + 1].startswith("POP_JUMP") or not (passes or raises):
+                return True
+            at, kinds = self._clause(self.instrs[at + 1][1])
+        bare = self.names[at] == "POP_TOP" and not self._only_raises(at, set())
+        return bare or self.names[at] == "COPY" or self.names[at : at + 2] == ["BUILD_LIST", "COPY"]
+
+    def _clause(self, at: int) -> tuple[int, set[Any]]:
+        """Behind what stands before the test of an `except` clause, and the names of its classes, as far as they are such."""
         kinds: list[Any] = []
-        while self.names[at] in _TESTED:
+        while self.names[at] in _BEFORE_TESTS:
             if self.names[at] == "LOAD_ATTR":  # of a module
                 kinds.pop()
             kinds.append(self.instrs[at][1] if self.names[at] in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR") else None)
             at += 1
-            if self.names[at - 1] in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH"):
-                if not self.names[at].startswith("POP_JUMP"):
-                    return True
-                passes = {kind for kind in kinds if kind is not None} <= _OF_PYTHON and len(set(kinds)) >= 2
-                more = [] if anything else kinds
-                if not (passes and not anything) and not (
-                    self.names[at - 1] == "CHECK_EXC_MATCH" and self._only_raises(at + 1, more)
-                ):
-                    return True
-                at, kinds = self.instrs[at][1], []
-        bare = self.names[at] == "POP_TOP"
-        of_group = self.names[at] == "COPY" or self.names[at : at + 2] == ["BUILD_LIST", "COPY"]
-        return (bare and not self._only_raises(at, [])) or of_group
+        return at, set(kinds) - {None}
 
-    def _only_raises(self, at: int, kinds: Sequence[Any]) -> bool:
+    def _only_raises(self, at: int, kinds: set[Any]) -> bool:
         """Does the block of an `except` for `kinds` only raise, the same error or another one of that kind with more to say?"""
         if not self.names[at].startswith(("POP_TOP", "STORE_")):  # where the exception goes
             return False
         made: Any = None
         for name, (_, argument) in zip(self.names[at + 1 :], self.instrs[at + 1 :], strict=True):
             if name == "RAISE_VARARGS":
-                return argument == 0 or (made is not None and {k for k in kinds if k is not None} == {made})
+                return argument == 0 or (made is not None and kinds == {made})
             if made is None and name in ("LOAD_GLOBAL", "LOAD_NAME"):
                 made = argument
             if name in _MORE or name.startswith(
@@ -215,19 +214,9 @@ class Decoded:
         return False
 
 
-_TESTED = frozenset(
-    {
-        "LOAD_GLOBAL",
-        "LOAD_NAME",
-        "LOAD_ATTR",
-        "LOAD_FAST",
-        "LOAD_DEREF",
-        "BUILD_TUPLE",
-        "CHECK_EXC_MATCH",
-        "CHECK_EG_MATCH",
-    }
-)
-"""What stands before the block of an `except` clause."""
+_CHECKS = ("CHECK_EXC_MATCH", "CHECK_EG_MATCH")
+_BEFORE_TESTS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_FAST", "LOAD_DEREF", "BUILD_TUPLE"})
+"""What stands before the test of an `except` clause."""
 _MORE = frozenset({"POP_TOP", "POP_EXCEPT", "RERAISE", "PUSH_EXC_INFO", "SEND", "BEFORE_WITH", "CHECK_EXC_MATCH"})
 """What shows, with jumps and stores, that a block does something else than to raise."""
 _OF_PYTHON = {
@@ -279,7 +268,7 @@ def _raw(code: CodeType) -> Iterator[tuple[int, int, str, int, int]]:
 def _fill(decoded: Decoded) -> None:
     code = decoded.code
     index_of = decoded.index_of
-    jumps: list[tuple[int, int]] = []
+    jumps: list[int] = []
     keywords: tuple[str, ...] = ()
     pending_start: int | None = None
     raw = list(_raw(code))
@@ -298,13 +287,13 @@ def _fill(decoded: Decoded) -> None:
             if op == "CALL":
                 value, keywords = (value, keywords), ()
             elif op in JUMPS:
-                jumps.append((len(decoded.names), JUMPS[op]))
+                jumps.append(len(decoded.names))
             decoded.names.append(op)
             decoded.instrs.append((INSTRUCTIONS[op].handler, value))
             decoded.offsets.append(start if pending_start is None else pending_start)
             decoded.positions.append(offset)
         pending_start = None
-    for at, _ in jumps:
+    for at in jumps:
         handler, value = decoded.instrs[at]
         decoded.instrs[at] = (handler, index_of[value])
     index_of[len(code.co_code)] = len(decoded.names)
@@ -338,12 +327,11 @@ def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]
         yield start, start + length, target, depth_lasti >> 1, bool(depth_lasti & 1)
 
 
-JUMPS = dict.fromkeys(
-    (
+JUMPS = frozenset(
+    {
         "JUMP", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE",
         "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP", "FOR_ITER", "SEND", "SEND_KEEPING",
-    ),
-    0,
+    }
 )  # fmt: skip
 """Canonical instructions whose argument is a target."""
 
@@ -362,40 +350,71 @@ Translator = Callable[[int, int, CodeType], Canonical]
 _SPECIAL: dict[str, Translator] = {}
 
 
-def _translator(*names: str) -> Callable[[Translator], Translator]:
+def _translator(name: str) -> Callable[[Translator], Translator]:
     def register(function: Translator) -> Translator:
-        for name in names:
-            _SPECIAL[name] = function
+        _SPECIAL[name] = function
         return function
 
     return register
 
 
-def _named(name: str) -> None:
-    _SPECIAL[name] = lambda arg, following, code: [(name, code.co_names[arg])]
+def _named(name: str) -> Translator:
+    return lambda arg, following, code: [(name, code.co_names[arg])]
 
 
-for _name in (
-    "STORE_NAME", "DELETE_NAME", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR",
-    "IMPORT_NAME", "IMPORT_FROM", "LOAD_FROM_DICT_OR_GLOBALS",
-):  # fmt: skip
-    _named(_name)
+def _jump(canonical: str, sign: int) -> Translator:
+    return lambda arg, following, code: [(canonical, following + sign * 2 * arg)]
 
 
-def _jump(name: str, canonical: str, sign: int) -> None:
-    _SPECIAL[name] = lambda arg, following, code: [(canonical, following + sign * 2 * arg)]
+def _fixed(name: str, argument: Any) -> Translator:
+    return lambda arg, following, code: [(name, argument)]
 
 
-_jump("JUMP_FORWARD", "JUMP", 1)
-_jump("JUMP_BACKWARD", "JUMP", -1)
-_jump("JUMP_BACKWARD_NO_INTERRUPT", "JUMP", -1)
+def _renamed(name: str) -> Translator:
+    return lambda arg, following, code: [(name, arg)]
+
+
+def _locals(first: str, second: str) -> Translator:
+    return lambda arg, following, code: [(first, arg >> 4), (second, arg & 15)]
+
+
+_COMPARED = {(3, 11): 0, (3, 12): 4}.get(VERSION, 5)
+_SPECIAL |= {
+    name: _named(name)
+    for name in (
+        "STORE_NAME", "DELETE_NAME", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR",
+        "IMPORT_NAME", "IMPORT_FROM", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_METHOD",
+    )
+}  # fmt: skip
 for _test in ("TRUE", "FALSE", "NONE", "NOT_NONE"):
-    _jump(f"POP_JUMP_IF_{_test}", f"POP_JUMP_IF_{_test}", 1)
-    _jump(f"POP_JUMP_FORWARD_IF_{_test}", f"POP_JUMP_IF_{_test}", 1)
-    _jump(f"POP_JUMP_BACKWARD_IF_{_test}", f"POP_JUMP_IF_{_test}", -1)
-_jump("JUMP_IF_TRUE_OR_POP", "JUMP_IF_TRUE_OR_POP", 1)
-_jump("JUMP_IF_FALSE_OR_POP", "JUMP_IF_FALSE_OR_POP", 1)
-_jump("SEND", "SEND" if VERSION < (3, 12) else "SEND_KEEPING", 1)
+    _SPECIAL[f"POP_JUMP_IF_{_test}"] = _SPECIAL[f"POP_JUMP_FORWARD_IF_{_test}"] = _jump(f"POP_JUMP_IF_{_test}", 1)
+    _SPECIAL[f"POP_JUMP_BACKWARD_IF_{_test}"] = _jump(f"POP_JUMP_IF_{_test}", -1)
+_SPECIAL |= {
+    "JUMP_FORWARD": _jump("JUMP", 1),
+    "JUMP_BACKWARD": _jump("JUMP", -1),
+    "JUMP_BACKWARD_NO_INTERRUPT": _jump("JUMP", -1),
+    "JUMP_IF_TRUE_OR_POP": _jump("JUMP_IF_TRUE_OR_POP", 1),
+    "JUMP_IF_FALSE_OR_POP": _jump("JUMP_IF_FALSE_OR_POP", 1),
+    "SEND": _jump("SEND" if VERSION < (3, 12) else "SEND_KEEPING", 1),
+    "BINARY_OP": lambda arg, following, code: [("BINARY_OP", _BINARY[arg])],
+    "COMPARE_OP": lambda arg, following, code: [
+        ("COMPARE_OP_BOOL" if VERSION >= (3, 13) and arg & 16 else "COMPARE_OP", _COMPARE[arg >> _COMPARED])
+    ],
+    "UNARY_NEGATIVE": _fixed("UNARY_OP", operator.neg),
+    "UNARY_INVERT": _fixed("UNARY_OP", operator.invert),
+    "UNARY_POSITIVE": _fixed("UNARY_OP", operator.pos),
+    "RETURN_CONST": lambda arg, following, code: [("LOAD_CONST", arg), ("RETURN_VALUE", 0)],
+    "LOAD_FAST_CHECK": _renamed("LOAD_FAST"),
+    "LOAD_CLOSURE": _renamed("LOAD_FAST"),
+    "LOAD_FAST_LOAD_FAST": _locals("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": _locals("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": _locals("STORE_FAST", "STORE_FAST"),
+    "FORMAT_WITH_SPEC": _fixed("FORMAT_WITH_SPEC", 0),
+    "CALL_INTRINSIC_2": lambda arg, following, code: [
+        ("PREP_RERAISE_STAR", 0) if arg == 1 else ("UNSUPPORTED", "TYPE_PARAMETERS")
+    ],
+    "MAKE_FUNCTION": lambda arg, following, code: [("MAKE_FUNCTION", arg if VERSION < (3, 13) else 0)],
+}
 
 
 @_translator("FOR_ITER")
@@ -424,77 +443,12 @@ def _load_attr(arg: int, following: int, code: CodeType) -> Canonical:
 _METHOD = "LOAD_METHOD_NULL_LAST" if VERSION >= (3, 13) else "LOAD_METHOD"
 
 
-@_translator("LOAD_METHOD")
-def _load_method(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("LOAD_METHOD", code.co_names[arg])]
-
-
 @_translator("LOAD_SUPER_ATTR")
 def _load_super_attr(arg: int, following: int, code: CodeType) -> Canonical:
     name = code.co_names[arg >> 2]
     if not arg & 1:
         return [("LOAD_SUPER_ATTR", name)]
     return [("LOAD_SUPER_METHOD_NULL_LAST" if VERSION >= (3, 13) else "LOAD_SUPER_METHOD", name)]
-
-
-@_translator("COMPARE_OP")
-def _compare(arg: int, following: int, code: CodeType) -> Canonical:
-    if VERSION < (3, 12):
-        return [("COMPARE_OP", _COMPARE[arg])]
-    if VERSION < (3, 13):
-        return [("COMPARE_OP", _COMPARE[arg >> 4])]
-    compare = _COMPARE[arg >> 5]
-    return [("COMPARE_OP_BOOL" if arg & 16 else "COMPARE_OP", compare)]
-
-
-@_translator("BINARY_OP")
-def _binary(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("BINARY_OP", _BINARY[arg])]
-
-
-@_translator("UNARY_NEGATIVE")
-def _negative(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("UNARY_OP", operator.neg)]
-
-
-@_translator("UNARY_INVERT")
-def _invert(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("UNARY_OP", operator.invert)]
-
-
-@_translator("UNARY_POSITIVE")
-def _positive(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("UNARY_OP", operator.pos)]
-
-
-@_translator("RETURN_CONST")
-def _return_const(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("LOAD_CONST", arg), ("RETURN_VALUE", 0)]
-
-
-@_translator("LOAD_FAST_CHECK")
-def _load_fast_check(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("LOAD_FAST", arg)]
-
-
-@_translator("LOAD_CLOSURE")
-def _load_closure(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("LOAD_FAST", arg)]
-
-
-@_translator("LOAD_FAST_LOAD_FAST")
-def _load_load(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("LOAD_FAST", arg >> 4), ("LOAD_FAST", arg & 15)]
-
-
-@_translator("STORE_FAST_LOAD_FAST")
-def _store_load(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("STORE_FAST", arg >> 4), ("LOAD_FAST", arg & 15)]
-
-
-@_translator("STORE_FAST_STORE_FAST")
-def _store_store(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("STORE_FAST", arg >> 4), ("STORE_FAST", arg & 15)]
 
 
 @_translator("FORMAT_VALUE")
@@ -505,34 +459,9 @@ def _format_value(arg: int, following: int, code: CodeType) -> Canonical:
     return [*convert, ("FORMAT_SIMPLE", 0)]
 
 
-@_translator("FORMAT_WITH_SPEC")
-def _format_with_spec(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("FORMAT_WITH_SPEC", 0)]
-
-
 @_translator("CALL_INTRINSIC_1")
 def _intrinsic_1(arg: int, following: int, code: CodeType) -> Canonical:
     name = _INTRINSIC_1.get(arg, "TYPE_PARAMETERS")
     if name == "UNARY_POSITIVE":
         return [("UNARY_OP", operator.pos)]
     return [("UNSUPPORTED", name)] if name in UNSUPPORTED else [(name, 0)]
-
-
-@_translator("CALL_INTRINSIC_2")
-def _intrinsic_2(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("PREP_RERAISE_STAR", 0) if arg == 1 else ("UNSUPPORTED", "TYPE_PARAMETERS")]
-
-
-@_translator("END_SEND")
-def _end_send(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("END_SEND", 0)]
-
-
-@_translator("LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
-def _class_deref(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("LOAD_CLASSDEREF" if VERSION < (3, 12) else "LOAD_FROM_DICT_OR_DEREF", arg)]
-
-
-@_translator("MAKE_FUNCTION")
-def _make_function(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("MAKE_FUNCTION", arg if VERSION < (3, 13) else 0)]

@@ -54,6 +54,7 @@ class Frame(Generic[V]):
 
     Attributes:
         code: decoded.
+        instrs: those of the code, as they are run.
         pc: index of the instruction to run next.
         fast: locals, then cells and free variables (cells as values); None is unbound.
         stack: the value stack; it may hold `NULL`.
@@ -73,7 +74,7 @@ class Frame(Generic[V]):
 
     __slots__ = (
         "born", "code", "completion", "consts", "fast", "function", "generator", "globals",
-        "handled", "instead", "namespace", "on_raise", "pc", "result", "stack", "suspended",
+        "handled", "instead", "instrs", "namespace", "on_raise", "pc", "result", "stack", "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +86,7 @@ class Frame(Generic[V]):
         function: V | None = None,
     ) -> None:
         self.code = code
+        self.instrs = code.instrs
         self.fast = fast
         self.consts = consts
         self.globals = globals

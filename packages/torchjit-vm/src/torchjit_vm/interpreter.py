@@ -82,6 +82,8 @@ class Interpreter(Generic[V]):
         fast.extend(closure)
         frame = Frame(decoded, fast, self.domain.constants(decoded), globals, function)
         frame.born = self.step
+        if self.trace is not None:
+            frame.instrs = self._traced(decoded, self.trace)
         if decoded not in self._codes:
             self._codes[decoded] = decoded.code
         return frame
@@ -154,22 +156,20 @@ class Interpreter(Generic[V]):
         finally:
             self.nesting -= 1
 
-    def _traced(self, frame: Frame[V]) -> list[tuple[Any, Any]]:
-        """The instructions of a frame, each of which calls `trace` first."""
-        trace = self.trace
+    def _traced(self, code: Decoded, trace: Callable[[Frame[V], int], None]) -> list[tuple[Any, Any]]:
+        """The instructions, each of which calls `trace` first."""
 
         def run(vm: Interpreter[V], frame: Frame[V], argument: Any) -> Any:
             handler, own = argument
-            if trace is not None:
-                trace(frame, frame.pc - 1)
+            trace(frame, frame.pc - 1)
             return handler(vm, frame, own)
 
-        return [(run, instruction) for instruction in frame.code.instrs]
+        return [(run, instruction) for instruction in code.instrs]
 
     def _loop(self, base: int) -> V:
         frames = self.frames
         frame = frames[-1]
-        instrs = frame.code.instrs if self.trace is None else self._traced(frame)
+        instrs = frame.instrs
         outermost = base == 0
         while True:
             handler, argument = instrs[frame.pc]
@@ -187,7 +187,7 @@ class Interpreter(Generic[V]):
                     self.on_deep()
                 frame = signal
                 frame.handled = self.handled
-                instrs = frame.code.instrs if self.trace is None else self._traced(frame)
+                instrs = frame.instrs
                 continue
             result = frame.result
             frames.pop()
@@ -196,18 +196,13 @@ class Interpreter(Generic[V]):
                     frame.result = NULL
                 return result
             returned, frame = frame, frames[-1]
-            instrs = frame.code.instrs if self.trace is None else self._traced(frame)
-            completion = returned.completion
-            if completion is Completion.PUSH:
+            instrs = frame.instrs
+            if returned.completion is Completion.PUSH:
                 frame.stack.append(result)
-            elif completion is Completion.PUSH_THEN_NULL:
-                frame.stack.append(result)
-                frame.stack.append(NULL)
-            elif completion is Completion.PUSH_INSTEAD:
-                self.domain.check_init(result)
-                frame.stack.append(returned.instead)
-            elif completion is Completion.REPLACE:
-                frame.stack.append(returned.instead)
+            elif returned.completion is not Completion.DISCARD:
+                frame.stack.append(self._result(returned, result))
+                if returned.completion is Completion.PUSH_THEN_NULL:
+                    frame.stack.append(NULL)
 
     def _unwind(self, exception: V, base: int, again: bool) -> V | None:
         """Find the handler of an exception, dropping frames on the way.
@@ -302,10 +297,10 @@ class Interpreter(Generic[V]):
         if type(result) is not Frame:
             return result  # type: ignore[return-value,unused-ignore]  # mypy narrows by type() only on some versions
         frame: Frame[V] = result
-        value = self.run(frame)
+        return self._result(frame, self.run(frame))
+
+    def _result(self, frame: Frame[V], returned: V) -> V:
+        """What a call of a frame gives."""
         if frame.completion is Completion.PUSH_INSTEAD:
-            self.domain.check_init(value)
-            return frame.instead
-        if frame.completion is Completion.REPLACE:
-            return frame.instead
-        return value
+            self.domain.check_init(returned)
+        return frame.instead if frame.completion in (Completion.PUSH_INSTEAD, Completion.REPLACE) else returned

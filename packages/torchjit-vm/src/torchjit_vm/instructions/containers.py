@@ -5,97 +5,67 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchjit_vm.frame import NULL
-from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.registry import Handler, of_top, opcode
 
 if TYPE_CHECKING:
     from torchjit_vm.frame import Frame, V
     from torchjit_vm.interpreter import Interpreter
 
 
-def _take(frame: Frame[V], count: int) -> list[V]:
-    """The top `count` values, left on the stack."""
-    return frame.stack[len(frame.stack) - count :]
+def _building(operation: str) -> Handler:
+    """Of the top `arg` values."""
+
+    def run(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
+        stack = frame.stack
+        base = len(stack) - arg
+        stack[base:] = [getattr(vm.domain, operation)(stack[base:])]
+
+    return run
 
 
-def _replace(frame: Frame[V], count: int, value: V) -> None:
-    stack = frame.stack
-    del stack[len(stack) - count :]
-    stack.append(value)
-
-
-@opcode("BUILD_LIST", "values[oparg] -- list")
-def build_list(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    _replace(frame, arg, vm.domain.build_list(_take(frame, arg)))
-
-
-@opcode("BUILD_TUPLE", "values[oparg] -- tuple")
-def build_tuple(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    _replace(frame, arg, vm.domain.build_tuple(_take(frame, arg)))
-
-
-@opcode("BUILD_SET", "values[oparg] -- set")
-def build_set(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    _replace(frame, arg, vm.domain.build_set(_take(frame, arg)))
+opcode("BUILD_LIST", "values[oparg] -- list")(_building("build_list"))
+opcode("BUILD_TUPLE", "values[oparg] -- tuple")(_building("build_tuple"))
+opcode("BUILD_SET", "values[oparg] -- set")(_building("build_set"))
+opcode("BUILD_SLICE", "parts[oparg] -- slice")(_building("build_slice"))
+opcode("BUILD_STRING", "parts[oparg] -- string")(_building("build_string"))
 
 
 @opcode("BUILD_MAP", "pairs[2 * oparg] -- dict")
 def build_map(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    flat = _take(frame, 2 * arg)
-    pairs = list(zip(flat[::2], flat[1::2], strict=True))
-    _replace(frame, 2 * arg, vm.domain.build_map(pairs))
+    stack = frame.stack
+    base = len(stack) - 2 * arg
+    stack[base:] = [vm.domain.build_map(list(zip(stack[base::2], stack[base + 1 :: 2], strict=True)))]
 
 
 @opcode("BUILD_CONST_KEY_MAP", "values[oparg], keys -- dict")
 def build_const_key_map(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    *values, keys = _take(frame, arg + 1)
-    pairs = list(zip(vm.domain.unpack(keys, arg), values, strict=True))
-    _replace(frame, arg + 1, vm.domain.build_map(pairs))
+    stack = frame.stack
+    base = len(stack) - arg - 1
+    pairs = list(zip(vm.domain.unpack(stack[-1], arg), stack[base:-1], strict=True))
+    stack[base:] = [vm.domain.build_map(pairs)]
 
 
-@opcode("BUILD_SLICE", "parts[oparg] -- slice")
-def build_slice(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    _replace(frame, arg, vm.domain.build_slice(_take(frame, arg)))
+def _filling(operation: str) -> Handler:
+    """The container that lies `arg` entries deep."""
+
+    def run(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
+        getattr(vm.domain, operation)(frame.stack[-1 - arg], frame.stack[-1])
+        del frame.stack[-1]
+
+    return run
 
 
-@opcode("BUILD_STRING", "parts[oparg] -- string")
-def build_string(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    _replace(frame, arg, vm.domain.build_string(_take(frame, arg)))
-
-
-@opcode("LIST_APPEND", "item --")
-def list_append(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    vm.domain.list_append(frame.stack[-1 - arg], frame.stack[-1])
-    del frame.stack[-1]
-
-
-@opcode("SET_ADD", "item --")
-def set_add(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    vm.domain.set_add(frame.stack[-1 - arg], frame.stack[-1])
-    del frame.stack[-1]
+opcode("LIST_APPEND", "item --")(_filling("list_append"))
+opcode("SET_ADD", "item --")(_filling("set_add"))
+opcode("LIST_EXTEND", "iterable --")(_filling("list_extend"))
+opcode("SET_UPDATE", "iterable --")(_filling("set_update"))
+opcode("DICT_UPDATE", "mapping --")(_filling("dict_update"))
 
 
 @opcode("MAP_ADD", "key, value --")
 def map_add(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     vm.domain.map_add(frame.stack[-2 - arg], frame.stack[-2], frame.stack[-1])
     del frame.stack[-2:]
-
-
-@opcode("LIST_EXTEND", "iterable --")
-def list_extend(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    vm.domain.list_extend(frame.stack[-1 - arg], frame.stack[-1])
-    del frame.stack[-1]
-
-
-@opcode("SET_UPDATE", "iterable --")
-def set_update(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    vm.domain.set_update(frame.stack[-1 - arg], frame.stack[-1])
-    del frame.stack[-1]
-
-
-@opcode("DICT_UPDATE", "mapping --")
-def dict_update(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    vm.domain.dict_update(frame.stack[-1 - arg], frame.stack[-1])
-    del frame.stack[-1]
 
 
 @opcode("DICT_MERGE", "mapping --")
@@ -107,9 +77,7 @@ def dict_merge(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     del stack[-1]
 
 
-@opcode("LIST_TO_TUPLE", "list -- tuple")
-def list_to_tuple(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack[-1] = vm.domain.list_to_tuple(frame.stack[-1])
+opcode("LIST_TO_TUPLE", "list -- tuple")(of_top("list_to_tuple"))
 
 
 @opcode("UNPACK_SEQUENCE", "sequence -- items[oparg]")
@@ -129,9 +97,7 @@ def convert_value(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.format(frame.stack[-1], arg, None)
 
 
-@opcode("FORMAT_SIMPLE", "value -- string")
-def format_simple(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack[-1] = vm.domain.format(frame.stack[-1], 0, None)
+opcode("FORMAT_SIMPLE", "value -- string")(convert_value)  # without an argument, which is 0
 
 
 @opcode("FORMAT_WITH_SPEC", "value, spec -- string")

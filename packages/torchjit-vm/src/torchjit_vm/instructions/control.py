@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchjit_vm.frame import Signal
-from torchjit_vm.instructions.registry import Handler, opcode
+from torchjit_vm.instructions.registry import Handler, of_top, opcode
 
 if TYPE_CHECKING:
     from torchjit_vm.frame import Frame, V
@@ -43,25 +43,19 @@ opcode("POP_JUMP_IF_NONE", "value --")(_pop_jump_if_none(True))
 opcode("POP_JUMP_IF_NOT_NONE", "value --")(_pop_jump_if_none(False))
 
 
-@opcode("JUMP_IF_TRUE_OR_POP", "value -- | jump: --")
-def jump_if_true_or_pop(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    if vm.domain.truth(frame.stack[-1]):
-        frame.pc = arg
-    else:
-        del frame.stack[-1]
+def _jump_or_pop_if(wanted: bool) -> Handler:
+    def run(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
+        if vm.domain.truth(frame.stack[-1]) is wanted:
+            frame.pc = arg
+        else:
+            del frame.stack[-1]
+
+    return run
 
 
-@opcode("JUMP_IF_FALSE_OR_POP", "value -- | jump: --")
-def jump_if_false_or_pop(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    if vm.domain.truth(frame.stack[-1]):
-        del frame.stack[-1]
-    else:
-        frame.pc = arg
-
-
-@opcode("GET_ITER", "iterable -- iterator")
-def get_iter(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack[-1] = vm.domain.iter(frame.stack[-1])
+opcode("JUMP_IF_TRUE_OR_POP", "value -- | jump: --")(_jump_or_pop_if(True))
+opcode("JUMP_IF_FALSE_OR_POP", "value -- | jump: --")(_jump_or_pop_if(False))
+opcode("GET_ITER", "iterable -- iterator")(of_top("iter"))
 
 
 @opcode("FOR_ITER", "-- item | jump: iterator --")

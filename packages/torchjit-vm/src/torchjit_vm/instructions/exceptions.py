@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchjit_vm.frame import Frame, Raised, V
-from torchjit_vm.instructions.registry import Handler, opcode, pushed
+from torchjit_vm.instructions.registry import Handler, of_top, opcode, pushed
 
 if TYPE_CHECKING:
     from torchjit_vm.interpreter import Interpreter
@@ -73,9 +73,7 @@ def load_assertion_error(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack.append(vm.domain.assertion_error())
 
 
-@opcode("STOPITERATION_ERROR", "exception -- exception")
-def stopiteration_error(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack[-1] = vm.domain.stop_iteration_error(frame.stack[-1])
+opcode("STOPITERATION_ERROR", "exception -- exception")(of_top("stop_iteration_error"))
 
 
 def _before(enter_name: str, leave_name: str) -> Handler:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.frame import Frame, Raised, Signal, V
-from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.registry import Handler, of_top, opcode
 from torchjit_vm.instructions.stack import UNSUPPORTED_INSTRUCTION
 
 if TYPE_CHECKING:
@@ -26,28 +26,27 @@ def yield_value(vm: Interpreter[V], frame: Frame[V], arg: int) -> Signal:
     return Signal.YIELD
 
 
-@opcode("GET_YIELD_FROM_ITER", "iterable -- iterator")
-def get_yield_from_iter(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack[-1] = vm.domain.iter(frame.stack[-1])
+opcode("GET_YIELD_FROM_ITER", "iterable -- iterator")(of_top("iter"))
+opcode("GET_AITER", "iterable -- iterator")(of_top("aiter"))
 
 
-@opcode("SEND", "-- | jump: receiver --")
-def send(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    stack = frame.stack
-    done, value = vm.domain.send(stack[-2], stack[-1])
-    stack[-1] = value
-    if done:
-        del stack[-2]
-        frame.pc = arg
+def _sending(keeps: bool) -> Handler:
+    """To the iterator below; with `keeps` that stays there when it has ended."""
+
+    def run(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
+        stack = frame.stack
+        done, value = vm.domain.send(stack[-2], stack[-1])
+        stack[-1] = value
+        if done:
+            frame.pc = arg
+            if not keeps:
+                del stack[-2]
+
+    return run
 
 
-@opcode("SEND_KEEPING", "-- | jump: --")
-def send_keeping(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    stack = frame.stack
-    done, value = vm.domain.send(stack[-2], stack[-1])
-    stack[-1] = value
-    if done:
-        frame.pc = arg
+opcode("SEND", "-- | jump: receiver --")(_sending(keeps=False))
+opcode("SEND_KEEPING", "-- | jump: --")(_sending(keeps=True))
 
 
 @opcode("GET_AWAITABLE", "awaitable -- iterator")
@@ -56,11 +55,6 @@ def get_awaitable(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
 
 
 _AWAITED_BY = {1: "__aenter__", 2: "__aexit__"}
-
-
-@opcode("GET_AITER", "iterable -- iterator")
-def get_aiter(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack[-1] = vm.domain.aiter(frame.stack[-1])
 
 
 @opcode("GET_ANEXT", "iterator -- iterator, awaitable")

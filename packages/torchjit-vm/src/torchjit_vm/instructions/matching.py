@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.registry import Handler, opcode
 
 if TYPE_CHECKING:
     from torchjit_vm.frame import Frame, V
@@ -16,14 +16,15 @@ def get_len(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack.append(vm.domain.length(frame.stack[-1]))
 
 
-@opcode("MATCH_SEQUENCE", "value -- value, bool")
-def match_sequence(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack.append(vm.domain.constant(vm.domain.match_sequence(frame.stack[-1])))
+def _testing(operation: str) -> Handler:
+    def run(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
+        frame.stack.append(vm.domain.constant(getattr(vm.domain, operation)(frame.stack[-1])))
+
+    return run
 
 
-@opcode("MATCH_MAPPING", "value -- value, bool")
-def match_mapping(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack.append(vm.domain.constant(vm.domain.match_mapping(frame.stack[-1])))
+opcode("MATCH_SEQUENCE", "value -- value, bool")(_testing("match_sequence"))
+opcode("MATCH_MAPPING", "value -- value, bool")(_testing("match_mapping"))
 
 
 @opcode("MATCH_KEYS", "value, keys -- value, keys, values")

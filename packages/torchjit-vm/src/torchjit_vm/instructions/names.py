@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.frame import NULL
-from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.registry import Handler, opcode
 from torchjit_vm.instructions.stack import unbound
 
 if TYPE_CHECKING:
@@ -18,31 +18,30 @@ def load_global(vm: Interpreter[V], frame: Frame[V], arg: str) -> None:
     frame.stack.append(vm.domain.load_global(frame, arg))
 
 
-@opcode("STORE_GLOBAL", "value --")
-def store_global(vm: Interpreter[V], frame: Frame[V], arg: str) -> None:
-    vm.domain.store_global(frame, arg, frame.stack[-1])
-    frame.stack.pop()
+def _storing(operation: str) -> Handler:
+    def run(vm: Interpreter[V], frame: Frame[V], arg: str) -> None:
+        getattr(vm.domain, operation)(frame, arg, frame.stack[-1])
+        frame.stack.pop()
+
+    return run
 
 
-@opcode("DELETE_GLOBAL", "--")
-def delete_global(vm: Interpreter[V], frame: Frame[V], arg: str) -> None:
-    vm.domain.delete_global(frame, arg)
+def _deleting(operation: str) -> Handler:
+    def run(vm: Interpreter[V], frame: Frame[V], arg: str) -> None:
+        getattr(vm.domain, operation)(frame, arg)
+
+    return run
+
+
+opcode("STORE_GLOBAL", "value --")(_storing("store_global"))
+opcode("STORE_NAME", "value --")(_storing("store_name"))
+opcode("DELETE_GLOBAL", "--")(_deleting("delete_global"))
+opcode("DELETE_NAME", "--")(_deleting("delete_name"))
 
 
 @opcode("LOAD_NAME", "-- value")
 def load_name(vm: Interpreter[V], frame: Frame[V], arg: str) -> None:
     frame.stack.append(vm.domain.load_name(frame, arg, NULL if frame.namespace is None else frame.namespace))
-
-
-@opcode("STORE_NAME", "value --")
-def store_name(vm: Interpreter[V], frame: Frame[V], arg: str) -> None:
-    vm.domain.store_name(frame, arg, frame.stack[-1])
-    frame.stack.pop()
-
-
-@opcode("DELETE_NAME", "--")
-def delete_name(vm: Interpreter[V], frame: Frame[V], arg: str) -> None:
-    vm.domain.delete_name(frame, arg)
 
 
 @opcode("SETUP_ANNOTATIONS", "--")
@@ -115,10 +114,7 @@ def _cell(vm: Interpreter[V], frame: Frame[V], arg: int) -> V:
 
 
 def _contents(vm: Interpreter[V], frame: Frame[V], arg: int) -> V:
-    cell = frame.fast[arg]
-    if cell is None:
-        raise unbound(vm, frame, arg)
-    value = vm.domain.cell_get(cell)
+    value = vm.domain.cell_get(_cell(vm, frame, arg))
     if value is None:
         if arg < len(frame.code.locals) - frame.code.nfree:
             raise unbound(vm, frame, arg)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.frame import NULL, Completion, Frame, V
-from torchjit_vm.instructions.registry import opcode, pushed
+from torchjit_vm.instructions.registry import Handler, of_top, opcode, pushed
 
 if TYPE_CHECKING:
     from torchjit_vm.interpreter import Interpreter
@@ -20,9 +20,7 @@ def unary_op(vm: Interpreter[V], frame: Frame[V], arg: _Function) -> None:
     frame.stack[-1] = vm.domain.unary(arg, frame.stack[-1])
 
 
-@opcode("UNARY_NOT", "value -- result")
-def unary_not(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    frame.stack[-1] = vm.domain.not_(frame.stack[-1])
+opcode("UNARY_NOT", "value -- result")(of_top("not_"))
 
 
 @opcode("TO_BOOL", "value -- bool")
@@ -139,20 +137,20 @@ def load_method_null_last(vm: Interpreter[V], frame: Frame[V], arg: str) -> Fram
     return None
 
 
-@opcode("LOAD_SUPER_ATTR", "super, class, self -- value")
-def load_super_attr(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
-    stack = frame.stack
-    result = vm.domain.load_super_attr(stack[-3], stack[-2], stack[-1], arg)
-    del stack[-3:]
-    return pushed(frame, result)
+def _loading_super(method: bool) -> Handler:
+    def run(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
+        stack = frame.stack
+        result = vm.domain.load_super_attr(stack[-3], stack[-2], stack[-1], arg)
+        del stack[-3:]
+        if method:
+            stack.append(NULL)
+        return pushed(frame, result)
+
+    return run
 
 
-@opcode("LOAD_SUPER_METHOD", "super, class, self -- null, method")
-def load_super_method(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
-    stack = frame.stack
-    result = vm.domain.load_super_attr(stack[-3], stack[-2], stack[-1], arg)
-    stack[-3:] = [NULL]
-    return pushed(frame, result)
+opcode("LOAD_SUPER_ATTR", "super, class, self -- value")(_loading_super(method=False))
+opcode("LOAD_SUPER_METHOD", "super, class, self -- null, method")(_loading_super(method=True))
 
 
 @opcode("LOAD_SUPER_METHOD_NULL_LAST", "super, class, self -- method, null")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchjit_vm.frame import Signal
     from torchjit_vm.interpreter import Interpreter
 
-__all__ = ["INSTRUCTIONS", "Handler", "Instruction", "opcode", "pushed"]
+__all__ = ["INSTRUCTIONS", "Handler", "Instruction", "of_top", "opcode", "pushed"]
 
 Handler: TypeAlias = "Callable[[Interpreter[Any], Frame[Any], Any], Frame[Any] | Signal | None]"
 """Runs one instruction. Returns a frame to enter, a signal, or None to go on.
@@ -78,3 +78,12 @@ def opcode(name: str, effect: str) -> Callable[[Handler], Handler]:
         return handler
 
     return register
+
+
+def of_top(operation: str) -> Handler:
+    """A handler that puts what an operation of the domain makes of the top of the stack in its place."""
+
+    def run(vm: Interpreter[V], frame: Frame[V], arg: object) -> None:
+        frame.stack[-1] = getattr(vm.domain, operation)(frame.stack[-1])
+
+    return run
