@@ -259,3 +259,17 @@ def test_wrong_sizes_raise_eagers_error() -> None:
         want = outcome(f, x, h)
         assert outcome(compiled, x, h) == want
         assert isinstance(want, str) or state[1] == 1  # which some versions of torch broadcast
+
+
+def test_under_a_transform_it_is_eagers() -> None:
+    layer = nn.GRU(3, 4)
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+
+    def loss(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(layer, weights, (x,))[0].sin().sum()
+
+    def f(x: torch.Tensor) -> Any:
+        return list(torch.func.grad(loss)(parameters, x).values())
+
+    x = torch.randn(5, 2, 3)
+    _same(torchjit.compile(f)(x), f(x))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, final
 
+import attrs
 import torch
 from torch import fx
 
@@ -14,7 +15,7 @@ from torchjit_aot.autograd_forward import CalledGraph
 from torchjit_aot.autograd_nodes.lazy_backward import BackwardOfSome, Backwards, LazyBackward
 from torchjit_aot.autograd_nodes.nodes import Part, parts_of
 from torchjit_aot.autograd_nodes.undefined_tangents import prune
-from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, Run, writes_last
+from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, Kind, Run, writes_last
 from torchjit_aot.inputs import no_autocast
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.joint_passes import prepare_joint
@@ -66,16 +67,21 @@ def compile(
     Raises:
         GraphBreak: `settings.fallback` is false and the graph cannot be compiled.
     """
+    original, lazy = gm, None
     with _outside_inference_mode():
-        if are_lazy(example_inputs):
-            try:
+        try:
+            if are_lazy(example_inputs):
                 lazy = take_memory(gm, example_inputs)
-            except GraphBreak as refusal:
-                return _refused(gm, refusal, settings)
-            return lazy.around(
-                _compile(lazy.gm, lazy.example_inputs, compiler, settings, backward_compiler, partitioner)
-            )
-        return _compile(gm, example_inputs, compiler, settings, backward_compiler, partitioner)
+                gm, example_inputs = lazy.gm, lazy.example_inputs
+            joint = prepare_joint(gm, example_inputs, settings)
+        except GraphBreak as refusal:
+            if not settings.fallback:
+                raise
+            emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
+            return original.forward  # not `gm` itself, which prints where in the graph the user's own error came from
+        how = _Compilation(compiler, backward_compiler or compiler, partitioner, settings)
+        run = how.run_of(joint, len(example_inputs), gm.forward)
+        return run if lazy is None else lazy.around(run)
 
 
 @contextlib.contextmanager
@@ -91,151 +97,127 @@ def _outside_inference_mode() -> Iterator[None]:
         yield
 
 
-def _compile(
-    gm: fx.GraphModule,
-    example_inputs: Sequence[Any],
-    compiler: GraphCompiler,
-    settings: AotSettings,
-    backward_compiler: GraphCompiler | None,
-    partitioner: Partitioner | None,
-) -> Run:
-    try:
-        joint = prepare_joint(gm, example_inputs, settings)
-    except GraphBreak as refusal:
-        return _refused(gm, refusal, settings)
-    owned = joint.sources[len(example_inputs) : len(joint.sources) - len(joint.bases)]
-    state = [source.real for source in owned]  # as traced: a pass may have copied the module
-    if joint.has_backward:
-        run = _compile_training(joint, compiler, backward_compiler or compiler, partitioner, settings, state)
-    else:
-        run = _compile_inference(joint, compiler, settings, state)
-    eager = _eager(gm)
-    guarded: Any = guard_overlap(joint, guard_history(joint, run, eager), eager)
-    if guarded is not run and writes_last(run):
-        guarded.writes_last = False  # the graph itself writes where the program does
-    for source in joint.sources:
-        source.real = None  # a backward that is compiled later keeps the joint graph, not this call's tensors
-    return guarded  # type: ignore[no-any-return]
+@final
+@attrs.frozen
+class _Compilation:
+    """How graphs are compiled; see `compile`."""
+
+    compiler: GraphCompiler
+    backward_compiler: GraphCompiler
+    partitioner: Partitioner | None
+    settings: AotSettings
+
+    def run_of(self, joint: JointGraph, count: int, eager: Run) -> Run:
+        """The callable for a joint graph.
+
+        Args:
+            joint: traced, and changed by the passes.
+            count: the number of inputs that the caller passes.
+            eager: what runs where a call is not like the trace.
+        """
+        owned = joint.sources[count : len(joint.sources) - len(joint.bases)]
+        state = [source.real for source in owned]  # as traced: a pass may have copied the module
+        run = self._training(joint, state) if joint.has_backward else self._inference(joint, state)
+        guarded: Any = guard_overlap(joint, guard_history(joint, run, eager), eager)
+        if guarded is not run and writes_last(run):
+            guarded.writes_last = False  # the graph itself writes where the program does
+        for source in joint.sources:
+            source.real = None  # a backward that is compiled later keeps the joint graph, not this call's tensors
+        return guarded  # type: ignore[no-any-return]
+
+    def _inference(self, joint: JointGraph, state: list[torch.Tensor]) -> Run:
+        name = f"{self.settings.name}_inference"
+        built = build_forward(joint, (), name)
+        self._finish(built, joint)
+        return make_inference(joint, built.inputs, _invoke(self.compiler, built, "inference", name), state, name)
+
+    def _training(self, joint: JointGraph, state: list[torch.Tensor]) -> Run:
+        settings, name = self.settings, f"{self.settings.name}_forward"
+        with phase("partition"):
+            partition = self._partition(joint)
+            forward = build_forward(joint, partition.saved, name)
+
+            def build() -> BuiltGraph:
+                return build_backward(joint, partition, f"{settings.name}_backward")
+
+            with no_autocast():
+                parts = parts_of(joint, partition.saved, build)
+        self._finish(forward, joint)
+        tell_saved(partition)
+        backwards = [self._backwards(part) for part in parts]
+        compiled = _invoke(self.compiler, forward, "forward", name)
+        if settings.eager_backward:
+            for of_part in backwards:
+                of_part.whole.compile()
+        return make_training(
+            joint,
+            CalledGraph(compiled, forward.inputs, partition.saved),
+            list(zip(parts, backwards, strict=True)),
+            state,
+            settings.name,
+            checked=self.backward_compiler is not run_eagerly,
+        )
+
+    def _partition(self, joint: JointGraph) -> Partition:
+        if self.partitioner is not None:
+            return self.partitioner(joint)
+        return min_cut_partition(
+            joint,
+            recompute_materialized=self.settings.recompute_materialized,
+            recompute_time=self.settings.recompute_time,
+            memory_budget=self.settings.memory_budget,
+            exact=not self.settings.fuse,
+        )
+
+    def _backwards(self, part: Part) -> Backwards:
+        joint, later = part.joint, self.settings.later
+
+        def lazily(built: BuiltGraph) -> LazyBackward:
+            return LazyBackward(lambda: self._invoke_backward(built), lambda: self._operators_of(built), later)
+
+        def of_some(missing: tuple[bool, ...]) -> BackwardOfSome:
+            try:
+                with no_autocast():
+                    pruned = prune(part.build(), missing, joint.dependence.tangents, joint.fake_mode)
+                    if pruned.changed:
+                        self._finish(pruned.built, joint)
+            except Exception as error:  # as for the whole backward
+                self._degrade(error)
+                return BackwardOfSome(whole, (True,) * len(missing))
+            return BackwardOfSome(lazily(pruned.built) if pruned.changed else whole, pruned.reads)
+
+        with no_autocast():
+            built = part.build()
+        self._finish(built, joint)
+        whole = lazily(built)
+        return Backwards(whole, of_some, later)
+
+    def _finish(self, built: BuiltGraph, joint: JointGraph) -> None:
+        """The rewrites that must not change what is saved, and the user's passes."""
+        if self.settings.fuse:
+            tell_rewrites(self.settings.name, rewrite_graph(built.gm.graph, FUSED, joint.fake_mode))
+        run_on_graph(built.gm.graph, self.settings.post_grad_passes, joint.fake_mode)
+
+    def _invoke_backward(self, built: BuiltGraph) -> CompiledGraph:
+        try:
+            return _invoke(self.backward_compiler, built, "backward", f"{self.settings.name}_backward")
+        except Exception as error:
+            self._degrade(error)
+            return self._operators_of(built)
+
+    def _degrade(self, error: Exception) -> None:
+        """In the middle of the user's training step there is no other way to go on."""
+        if not self.settings.fallback:
+            raise error
+        degraded(BACKWARD_COMPILER, f"{type(error).__name__}: {error}", error)
+
+    def _operators_of(self, built: BuiltGraph) -> CompiledGraph:
+        """The backward's operators, called one by one."""
+        name = f"{self.settings.name}_backward"
+        return run_eagerly(built.gm, built.example_inputs, kind="backward", static_inputs=built.static, name=name)
 
 
-def _refused(gm: fx.GraphModule, refusal: GraphBreak, settings: AotSettings) -> Run:
-    if not settings.fallback:
-        raise refusal
-    emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
-    return _eager(gm)
-
-
-def _eager(gm: fx.GraphModule) -> Run:
-    return gm.forward  # not `gm` itself, which prints where in the graph the user's own error came from
-
-
-def _invoke(compiler: GraphCompiler, built: BuiltGraph, kind: Any, name: str) -> CompiledGraph:
+def _invoke(compiler: GraphCompiler, built: BuiltGraph, kind: Kind, name: str) -> CompiledGraph:
     tell_graph(kind, name, built.gm)
     with phase(f"compile {kind}"), torch.no_grad(), modes_aside():
         return compiler(built.gm, built.example_inputs, kind=kind, static_inputs=built.static, name=name)
-
-
-def _invoke_backward(compiler: GraphCompiler, built: BuiltGraph, name: str, settings: AotSettings) -> CompiledGraph:
-    try:
-        return _invoke(compiler, built, "backward", name)
-    except Exception as error:  # in the middle of the user's training step there is no other way to go on
-        if not settings.fallback:
-            raise
-        degraded(BACKWARD_COMPILER, f"{type(error).__name__}: {error}", error)
-        return _operators_of(built, name)
-
-
-def _operators_of(built: BuiltGraph, name: str) -> CompiledGraph:
-    """The backward's operators, called one by one."""
-    return run_eagerly(built.gm, built.example_inputs, kind="backward", static_inputs=built.static, name=name)
-
-
-def _finish(built: BuiltGraph, joint: JointGraph, settings: AotSettings) -> None:
-    """The rewrites that must not change what is saved, and the user's passes."""
-    if settings.fuse:
-        tell_rewrites(settings.name, rewrite_graph(built.gm.graph, FUSED, joint.fake_mode))
-    run_on_graph(built.gm.graph, settings.post_grad_passes, joint.fake_mode)
-
-
-def _compile_inference(
-    joint: JointGraph, compiler: GraphCompiler, settings: AotSettings, state: list[torch.Tensor]
-) -> Run:
-    name = f"{settings.name}_inference"
-    built = build_forward(joint, (), name)
-    _finish(built, joint, settings)
-    return make_inference(joint, built.inputs, _invoke(compiler, built, "inference", name), state, name)
-
-
-def _compile_training(
-    joint: JointGraph,
-    compiler: GraphCompiler,
-    backward_compiler: GraphCompiler,
-    partitioner: Partitioner | None,
-    settings: AotSettings,
-    state: list[torch.Tensor],
-) -> Run:
-    with phase("partition"):
-        partition: Partition = (
-            partitioner(joint)
-            if partitioner is not None
-            else min_cut_partition(
-                joint,
-                recompute_materialized=settings.recompute_materialized,
-                recompute_time=settings.recompute_time,
-                memory_budget=settings.memory_budget,
-                exact=not settings.fuse,
-            )
-        )
-        forward = build_forward(joint, partition.saved, f"{settings.name}_forward")
-        name = f"{settings.name}_backward"
-
-        def build() -> BuiltGraph:
-            return build_backward(joint, partition, name)
-
-        with no_autocast():
-            parts = parts_of(joint, partition.saved, build)
-    _finish(forward, joint, settings)
-    tell_saved(partition)
-    backwards = [_backwards(part, backward_compiler, settings) for part in parts]
-    compiled = _invoke(compiler, forward, "forward", f"{settings.name}_forward")
-    if settings.eager_backward:
-        for of_part in backwards:
-            of_part.whole.compile()
-    return make_training(
-        joint,
-        CalledGraph(compiled, forward.inputs, partition.saved),
-        list(zip(parts, backwards, strict=True)),
-        state,
-        settings.name,
-        checked=backward_compiler is not run_eagerly,
-    )
-
-
-def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Backwards:
-    joint, name = part.joint, f"{settings.name}_backward"
-
-    def lazily(built: BuiltGraph) -> LazyBackward:
-        return LazyBackward(
-            lambda: _invoke_backward(compiler, built, name, settings),
-            lambda: _operators_of(built, name),
-            settings.later,
-        )
-
-    def of_some(missing: tuple[bool, ...]) -> BackwardOfSome:
-        try:
-            with no_autocast():
-                pruned = prune(part.build(), missing, joint.dependence.tangents, joint.fake_mode)
-                if pruned.changed:
-                    _finish(pruned.built, joint, settings)
-        except Exception as error:  # as for the whole backward
-            if not settings.fallback:
-                raise
-            degraded(BACKWARD_COMPILER, f"{type(error).__name__}: {error}", error)
-            return BackwardOfSome(whole, (True,) * len(missing))
-        return BackwardOfSome(lazily(pruned.built) if pruned.changed else whole, pruned.reads)
-
-    with no_autocast():
-        built = part.build()
-    _finish(built, joint, settings)
-    whole = lazily(built)
-    return Backwards(whole, of_some, settings.later)

@@ -100,10 +100,8 @@ def record(
     if why is not None:
         _emit_fallback(*why)
         return compiled
-    if batch is not None:
-        recorded = Recorded(compiled, chosen, internal, pool=pool, names=names, name=name)
-        return Padded(recorded, compiled, chosen.capture_sizes, batch)
-    return Recorded(compiled, chosen, internal, fixed_layouts, pool, names, name, takes_saved)
+    recorded = Recorded(compiled, chosen, internal, fixed_layouts, pool, names, name, takes_saved)
+    return recorded if batch is None else Padded(recorded, compiled, chosen.capture_sizes, batch)
 
 
 @final

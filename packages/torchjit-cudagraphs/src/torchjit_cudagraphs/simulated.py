@@ -111,23 +111,16 @@ class SimulatedDriver:
             raise AssertionError("a storage still owns a block of the pool")
 
     def storage_maker(self, address: int, nbytes: int) -> Callable[[], Any]:
-        return lambda: self.storage(address, nbytes)
+        return lambda: torch._C._construct_storage_from_data_pointer(address, torch.device("cpu"), nbytes)
 
     def tensor_maker(
         self, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
     ) -> Callable[[Any], torch.Tensor]:
-        return lambda storage: self.tensor(storage, dtype, size, stride, offset)
+        def make(storage: Any) -> torch.Tensor:
+            with torch.inference_mode(False):
+                return torch.empty(0, dtype=dtype).set_(storage, offset, tuple(size), tuple(stride))
 
-    def storage(self, address: int, nbytes: int) -> Any:
-        """A storage over memory of the arena, which does not own it."""
-        return torch._C._construct_storage_from_data_pointer(address, torch.device("cpu"), nbytes)
-
-    def tensor(
-        self, storage: Any, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
-    ) -> torch.Tensor:
-        """A tensor over a storage."""
-        with torch.inference_mode(False):
-            return torch.empty(0, dtype=dtype).set_(storage, offset, tuple(size), tuple(stride))
+        return make
 
     def release(self) -> None:
         self.released = True
@@ -176,9 +169,9 @@ class SimulatedDriver:
         if address + nbytes > self._end:
             raise MemoryError("the arena is full")
         self._blocks[address] = nbytes
-        storage = self.storage(address, storage_bytes)
+        storage = self.storage_maker(address, storage_bytes)()
         self._owners[storage._cdata] = (StorageRef(storage), address)
-        return self.tensor(storage, like.dtype, like.shape, like.stride(), int(like.storage_offset()))
+        return self.tensor_maker(like.dtype, like.shape, like.stride(), int(like.storage_offset()))(storage)
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Does the tensor lie in the arena?"""
@@ -195,8 +188,8 @@ class SimulatedDriver:
 
     def _tensor(self, place: _Place) -> torch.Tensor:
         span = 1 + sum((n - 1) * s for n, s in zip(place.size, place.stride, strict=True))
-        storage = self.storage(place.address, span * place.dtype.itemsize)
-        return self.tensor(storage, place.dtype, place.size, place.stride, 0)
+        storage = self.storage_maker(place.address, span * place.dtype.itemsize)()
+        return self.tensor_maker(place.dtype, place.size, place.stride, 0)(storage)
 
 
 @final
