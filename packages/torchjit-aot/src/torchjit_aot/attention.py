@@ -153,26 +153,10 @@ def _is_barrier(node: fx.Node) -> bool:
     )
 
 
-_WRITING_OPERATORS = frozenset(
-    [
-        "iadd",
-        "iand",
-        "iconcat",
-        "ifloordiv",
-        "ilshift",
-        "imatmul",
-        "imod",
-        "imul",
-        "ior",
-        "ipow",
-        "irshift",
-        "isub",
-        "itruediv",
-        "ixor",
-        "setitem",
-        "delitem",
-    ]
+_WRITING_OPERATORS = {"setitem", "delitem"}.union(
+    name for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name[1:]}__")
 )
+"""`iadd`, of `add`, and its like."""
 
 
 def _told_to_write(node: fx.Node) -> bool:

@@ -15,8 +15,7 @@ from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.autograd_nodes.saved_tensors import saved_tensors
 from torchjit_aot.compiler_protocol import Run
 from torchjit_aot.double_backward import linked, links_of, refuse_double_backward
-from torchjit_aot.held_inputs import check_saved_layout
-from torchjit_aot.hooked import unhooked
+from torchjit_aot.saved_layouts import check_saved_layout, unhooked
 from torchjit_aot.wrapper import Source, in_grad_mode, in_range, indented, untracked
 from torchjit_core.reasons import TorchjitError
 from torchjit_torch.layouts import is_static

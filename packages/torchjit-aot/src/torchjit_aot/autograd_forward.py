@@ -12,9 +12,8 @@ from torch import fx
 from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.compiler_protocol import CompiledGraph, Run
 from torchjit_aot.double_backward import keep_links, links_of
-from torchjit_aot.held_inputs import note_saved_layout
-from torchjit_aot.hooked import note_hooked
 from torchjit_aot.joint import JointGraph
+from torchjit_aot.saved_layouts import note_hooked, note_saved_layout
 from torchjit_aot.wrapper import Source, call_graph, slot_names, slot_versions, untracked, writes
 from torchjit_torch.layouts import is_static
 

@@ -15,8 +15,8 @@ import attrs
 import torch
 from torch import fx
 
-from torchjit_aot.dropout_scales import rounded_scale
 from torchjit_aot.joint import JointGraph
+from torchjit_aot.while_traced import rounded_scale
 from torchjit_torch.node_meta import BACKWARD
 
 __all__ = ["Formula", "find_formulas"]

@@ -17,14 +17,13 @@ from torchjit_aot.autograd_nodes.dependence import Dependence
 from torchjit_aot.autograd_nodes.freed_history import freed_slots
 from torchjit_aot.backward_engine import gradients, needs_python_engine
 from torchjit_aot.costs import is_alias
-from torchjit_aot.dropout_scales import SCALED_AS_EAGER
 from torchjit_aot.flatten import Shape, flatten
-from torchjit_aot.grad_scaler import TAKEN_APART_WHILE_TRACED
 from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, no_autocast, tracing_context
 from torchjit_aot.record import Recorder
 from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE, TRACE_FAILED
 from torchjit_aot.replay import replay
 from torchjit_aot.synthetic_bases import SyntheticBase, fake_views
+from torchjit_aot.while_traced import WHILE_TRACED
 from torchjit_core.reasons import GraphBreak
 from torchjit_torch.node_meta import BACKWARD
 from torchjit_torch.quiet_fakes import QUIET_FAKES
@@ -138,7 +137,7 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
     """
     state = lifted_state(gm)
     fake_mode, sources = fake_inputs(gm, example_inputs, state)
-    recorder = Recorder(fake_mode, TAKEN_APART_WHILE_TRACED | SCALED_AS_EAGER)
+    recorder = Recorder(fake_mode, WHILE_TRACED)
     alone = {i: source.value for i, source in enumerate(sources)}
     views = _share(bases, sources, fake_mode)
     inputs = [recorder.placeholder(source.name, source.value) for source in sources]

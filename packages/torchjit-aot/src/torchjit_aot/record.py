@@ -13,6 +13,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from torchjit_aot.kernel_dtypes import with_kernel_dtypes
 from torchjit_aot.refusals import METADATA_MUTATION, RANDOM_IN_BACKWARD, SUBCLASS, TRACE_FAILED
@@ -219,7 +220,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in _LIFTS and type(args[0]) is not FakeTensor:
             return self._lift(func, args[0])
         if not (self._all_fake(args) and self._all_fake(tuple(kwargs.values()))):
-            args, kwargs = self._fakes(args), {key: self._fakes(value) for key, value in kwargs.items()}
+            args, kwargs = tree_map_only(torch.Tensor, self._fake_of, (args, kwargs))
         if func in _SAME_VALUE:
             out = func(*args, **kwargs)
             self.track(out, self._nodes[id(args[0])])
@@ -325,12 +326,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return False
         return True
 
-    def _fakes(self, value: Any) -> Any:
-        if isinstance(value, (tuple, list)):
-            return type(value)([self._fakes(v) for v in value])
-        if isinstance(value, torch.Tensor) and type(value) is not FakeTensor:
-            return self._constant(value)
-        return value
+    def _fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if type(tensor) is FakeTensor else self._constant(tensor)
 
     def _constant(self, real: torch.Tensor) -> FakeTensor:
         found = self._constant_fakes.get(id(real))

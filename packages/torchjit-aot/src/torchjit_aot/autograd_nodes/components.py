@@ -55,23 +55,13 @@ def _components(joint: JointGraph, behind: dict[fx.Node, int]) -> tuple[tuple[in
         adds = node.target is _ADDITION and node in behind and (node in results or node.users)
         if adds and all(user in sums for user in node.users):
             sums.add(node)
-    first_of = list(range(len(joint.tangents)))
-
-    def find(k: int) -> int:
-        while first_of[k] != k:
-            k = first_of[k]
-        return k
-
+    groups = {1 << k for k in range(len(joint.tangents))}
     for node, bits in behind.items():
-        if node in sums:
-            continue
-        first, *others = (k for k in range(len(first_of)) if bits >> k & 1)
-        for other in others:
-            first_of[find(other)] = find(first)
-    members: dict[int, list[int]] = {}
-    for k in range(len(first_of)):
-        members.setdefault(find(k), []).append(k)
-    return tuple(map(tuple, members.values()))
+        if node not in sums:
+            joined = {group for group in groups if group & bits}
+            groups = groups - joined | {sum(joined)}
+    in_order = sorted(groups, key=lambda group: group & -group)  # by the first member
+    return tuple(tuple(k for k in range(group.bit_length()) if group >> k & 1) for group in in_order)
 
 
 def component_reads(joint: JointGraph, saved: Sequence[fx.Node]) -> tuple[tuple[int, ...], ...]:

@@ -1,4 +1,8 @@
-"""The caller's own tensors that a backward reads: he may have given them memory of another layout by then (`x.data = y`)."""
+"""How what a backward reads lies in memory. Its values are the program's affair, but compiled code knows the strides.
+
+The caller may have given his own tensors memory of another layout by then (`x.data = y`). Hooks of saved tensors may give back others:
+`save_on_cpu` gives contiguous tensors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from torch import fx
 from torchjit_aot.wrapper import Source
 from torchjit_torch.layouts import is_static
 
-__all__ = ["check_saved_layout", "note_saved_layout"]
+__all__ = ["check_saved_layout", "note_hooked", "note_saved_layout", "unhooked"]
 
 
 def _held(saved: Sequence[fx.Node]) -> list[tuple[int, fx.Node]]:
@@ -69,3 +73,30 @@ def _is_laid_out_otherwise(
         if tensor.numel() and any(a != b for n, a, b in places if n > 1):
             return True
     return False
+
+
+def note_hooked(source: Source, tensors: Sequence[str]) -> list[str]:
+    """Lines of the forward that keep how the saved tensors lie in memory, while there are hooks."""
+    hooks = source.bind(torch._C._autograd._top_saved_tensors_default_hooks)
+    kept = f"ctx.hooked = [{source.bind(_layout)}(t) for t in ({', '.join(tensors)},)]"
+    return [f"if {hooks}(False) is not None:", f"    {kept}"]
+
+
+def unhooked(source: Source) -> list[str]:
+    """Lines of the backward that lay out the saved tensors `t` as they were."""
+    return [
+        "hooked = getattr(ctx, 'hooked', None)",
+        "if hooked is not None:",
+        f"    t = [*map({source.bind(_laid_out)}, t, hooked)]",
+    ]
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def _laid_out(tensor: torch.Tensor, layout: tuple[Any, ...]) -> torch.Tensor:
+    shape, strides, dtype, device = layout
+    if tensor.shape != shape or _layout(tensor) == layout:
+        return tensor
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(tensor)
