@@ -19,7 +19,7 @@ from torchjit_fx.leaves import Raw
 from torchjit_fx.modes import AmbientState
 from torchjit_torch.custom_operators import define_operator
 
-__all__ = ["Branches", "ControlFlow", "Loop", "Program", "Scan", "autograd_works"]
+__all__ = ["PROGRAMS", "Branches", "ControlFlow", "Loop", "Program", "Scan", "autograd_works", "name_of"]
 
 Tensors = Sequence[torch.Tensor]
 Numbers = Sequence[Any]
@@ -218,19 +218,19 @@ def _check_equal(got: Tensors, want: Tensors, what: str) -> None:
 
 # ---- the operator
 
-_PROGRAMS: dict[str, Program] = {}
+PROGRAMS: dict[str, Any] = {}
 _NAMES: dict[Any, str] = {}
 """Graphs that were compiled hold only the names, for as long as they live, also in the backward of some result: so
 programs stay. They hold no tensors, and equal ones are kept once."""
 
 
-def _name_of(program: Program) -> str:
+def name_of(program: Any) -> str:
+    """The name of a program, or of an attention, by which graphs refer to it; what it does is its `key`, a hashable tuple with its kind first."""
     key = program.key
-    name = _NAMES.get(key)
-    if name is None:
-        name = _NAMES[key] = f"{key[0]}_{len(_NAMES)}"
-        _PROGRAMS[name] = program
-    return name
+    if key not in _NAMES:
+        _NAMES[key] = f"{key[0]}_{len(_NAMES)}"
+        PROGRAMS[_NAMES[key]] = program
+    return _NAMES[key]
 
 
 def _own_memory(results: Sequence[torch.Tensor], tensors: Tensors) -> list[torch.Tensor]:
@@ -246,12 +246,12 @@ def _own_memory(results: Sequence[torch.Tensor], tensors: Tensors) -> list[torch
 
 def _dense(tensors: list[torch.Tensor], numbers: list[int], program: str) -> list[torch.Tensor]:
     plain = [t.detach() for t in tensors]
-    return _own_memory([t.detach() for t in _PROGRAMS[program].run(plain, numbers)], plain)
+    return _own_memory([t.detach() for t in PROGRAMS[program].run(plain, numbers)], plain)
 
 
 def _fake(tensors: list[torch.Tensor], numbers: list[Raw], program: str) -> list[torch.Tensor]:
     plain = [t.detach() for t in tensors]
-    return _own_memory([t.detach() for t in _PROGRAMS[program].on_fakes(plain, numbers)], plain)
+    return _own_memory([t.detach() for t in PROGRAMS[program].on_fakes(plain, numbers)], plain)
 
 
 class _Differentiable(torch.autograd.Function):
@@ -269,9 +269,9 @@ class _Differentiable(torch.autograd.Function):
     def backward(ctx: Raw, *gradients: torch.Tensor) -> Raw:
         tensors = ctx.saved_tensors
         wanted = tuple(i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed)
-        program = Gradient(_PROGRAMS[ctx.program], len(tensors), wanted, ctx.places)
+        program = Gradient(PROGRAMS[ctx.program], len(tensors), wanted, ctx.places)
         given = [gradients[i] for i in ctx.places]
-        found = dict(zip(wanted, _RUN([*tensors, *given], ctx.numbers, _name_of(program)), strict=True))
+        found = dict(zip(wanted, _RUN([*tensors, *given], ctx.numbers, name_of(program)), strict=True))
         return (None, None, *[found.get(i) for i in range(len(tensors))])
 
 
@@ -312,7 +312,7 @@ class ControlFlow:
         self.__name__ = self.__qualname__ = kind  # torch.fx prints a node by these
         self.program = program
         self.tensors = tensors
-        self._name = _name_of(program)
+        self._name = name_of(program)
 
     def __call__(self, *values: Raw) -> tuple[torch.Tensor, ...]:
         tensors, numbers = list(values[: self.tensors]), list(values[self.tensors :])

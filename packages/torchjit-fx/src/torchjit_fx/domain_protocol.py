@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from torch import fx
+
 from torchjit_core.paths import AccessPath
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.input_memory import InputMemory
@@ -16,6 +18,7 @@ from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.symbols.numbers import SymbolicNumbers
 from torchjit_fx.tracing import Recorder
+from torchjit_fx.versions import CaptureFakeMode
 
 __all__ = ["CallDomain", "Feature"]
 
@@ -34,10 +37,16 @@ class CallDomain(Protocol):
 
     Attributes:
         needs_history: operations must run one by one, as autograd's history of them is asked for: no compiled graph can be.
+        writes_outside: set at the end: the region's graph writes to what was there before.
     """
 
     needs_history: bool
+    writes_outside: bool
 
+    @property
+    def mode(self) -> CaptureFakeMode: ...
+    @property
+    def compile_graph(self) -> Callable[[fx.GraphModule, list[Raw]], Function]: ...
     @property
     def settings(self) -> FxSettings: ...
     @property

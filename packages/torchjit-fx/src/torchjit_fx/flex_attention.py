@@ -16,9 +16,9 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.control_capture import captured_bodies
-from torchjit_fx.control_flow import Body
+from torchjit_fx.control_flow import Body, name_of
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.flex_operator import FORWARD, laid_out_like, name_of, takes
+from torchjit_fx.flex_operator import FORWARD, laid_out_like, takes
 from torchjit_fx.intrinsics import finish_flex_attention
 from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
@@ -65,7 +65,7 @@ class FlexAttention:
     @property
     def key(self) -> Raw:
         """Hashable: what the call does."""
-        return (self.score.key, self.mask.key, self.scale, self.blocks, self.tensors)
+        return ("attention", self.score.key, self.mask.key, self.scale, self.blocks, self.tensors)
 
     def __call__(self, query: Raw, key: Raw, value: Raw, *more: Raw) -> tuple[torch.Tensor, ...]:
         outside = more[self.given_blocks :]

@@ -7,61 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from torchjit_fx.control_flow import autograd_works
+from torchjit_fx.control_flow import PROGRAMS, autograd_works
 from torchjit_torch.custom_operators import define_operator
 
-__all__ = ["BACKWARD", "FORWARD", "Attention", "attention_named", "laid_out_like", "name_of", "takes"]
+__all__ = ["BACKWARD", "FORWARD", "attention_named", "laid_out_like", "takes"]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-class Attention(Protocol):
-    """What the operators run, by name."""
-
-    @property
-    def key(self) -> Any:
-        """Hashable: what it does."""
-
-    def dense(self, query: Tensor, key: Tensor, value: Tensor, *more: Any) -> tuple[Tensor, ...]:
-        """The results."""
-
-    def dense_gradients(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        more: Sequence[Tensor],
-        total: Tensor,
-        gradient: Tensor,
-        shift: Tensor,
-        wanted: Any = (),
-    ) -> Any:
-        """What `BACKWARD` gives."""
-
-
-_ATTENTIONS: dict[str, Attention] = {}
-_NAMES: dict[Any, str] = {}
-"""Kept for good, as programs of control flow are: compiled graphs hold the names only."""
-
-
-def name_of(attention: Attention) -> str:
-    """The name by which graphs refer to it; equal ones have one."""
-    key = attention.key
-    if key not in _NAMES:
-        _NAMES[key] = f"attention_{len(_NAMES)}"
-        _ATTENTIONS[_NAMES[key]] = attention
-    return _NAMES[key]
-
-
 def attention_named(name: str) -> Any:
-    """What `name_of` gave this name."""
-    return _ATTENTIONS[name]
+    """The `FlexAttention` that `name_of` gave this name."""
+    return PROGRAMS[name]
 
 
 def takes(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], outside: Sequence[Tensor]) -> bool:
@@ -116,7 +78,7 @@ def laid_out_like(result: Tensor, query: Tensor) -> Tensor:
 
 
 def _dense(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], attention: str) -> Any:
-    return tuple(t.detach() for t in _ATTENTIONS[attention].dense(query, key, value, *more))
+    return tuple(t.detach() for t in PROGRAMS[attention].dense(query, key, value, *more))
 
 
 def _fake(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], attention: str) -> Any:
@@ -128,7 +90,7 @@ def _fake(query: Tensor, key: Tensor, value: Tensor, more: Sequence[Tensor], att
 def _dense_backward(*given: Any) -> Any:
     *operands, attention = given
     with torch.enable_grad(), autograd_works():
-        found = _ATTENTIONS[attention].dense_gradients(*operands)
+        found = PROGRAMS[attention].dense_gradients(*operands)
     promised = _fake_backward(*given)
     return [p.copy_(f.detach()) for p, f in zip(promised, found, strict=True)]
 
@@ -196,7 +158,7 @@ def _autograd_backward(
         t.detach().requires_grad_() if n in needed and not t.requires_grad else t
         for n, t in enumerate((query, key, value, *more))
     ]
-    result, total, _ = _ATTENTIONS[attention].dense(*given)
+    result, total, _ = PROGRAMS[attention].dense(*given)
     of_total = ((result.float() * gradient.float()).sum(-1) - shift) * math.log(2)
     leaves = [given[n] for n in needed]
     return list(torch.autograd.grad([result, total], leaves, [gradient, of_total], create_graph=True))

@@ -12,7 +12,7 @@ __all__ = [
     "enter_body", "enter_checkpoint", "enter_forward", "enter_hook", "enter_range", "enter_transform",
     "finish_control_flow", "finish_flex_attention", "finish_function", "group_name", "group_rank", "group_size",
     "hook_leaf", "keep_function", "leave_backward", "leave_body", "leave_checkpoint", "leave_forward", "leave_hook",
-    "leave_transform", "reduction_name", "refuse", "refuse_collective", "remove_hook", "switch_dispatch",
+    "leave_transform", "reduction_name", "refuse", "remove_hook", "switch_dispatch",
 ]  # fmt: skip
 
 
@@ -24,8 +24,8 @@ def _only_interpreted() -> NoReturn:
     raise RuntimeError("this function has a meaning only while it is interpreted")
 
 
-def refuse(what: str) -> NoReturn:
-    """The polyfill does not cover this call: it breaks the graph and runs the original."""
+def refuse(what: str, collective: bool = False) -> NoReturn:
+    """The polyfill does not cover this call (of a group of processes): it breaks the graph and runs the original."""
     _only_interpreted()
 
 
@@ -144,11 +144,6 @@ def group_rank(name: str, rank: int | None) -> int:
     _only_interpreted()
 
 
-def refuse_collective(why: str) -> NoReturn:
-    """A graph cannot do this with a group of processes: it breaks the graph and runs the original."""
-    _only_interpreted()
-
-
 def reduction_name(operation: Value) -> str:
     """A `ReduceOp`, its name, or None for the sum, as functional collectives name it."""
     _only_interpreted()
@@ -178,5 +173,5 @@ INTRINSICS = (
     enter_backward, leave_backward, abandon_backward, finish_function, enter_checkpoint, leave_checkpoint,
     enter_transform, leave_transform, enter_body, leave_body, finish_control_flow, finish_flex_attention,
     keep_function, derive, enter_hook, leave_hook, hook_leaf, remove_hook, group_name, group_size, group_rank,
-    reduction_name, refuse_collective,
+    reduction_name,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import attrs
 import torch
@@ -47,30 +47,50 @@ class Checkpoint:
     policy: Callable[..., Any] | None = None
 
 
-class StepScope(Protocol):
-    """What a step and the recorder know of the scope that steps are recorded in, see `scopes.Scope`."""
+class StepScope:
+    """Steps that become a graph of their own, see `scopes.Scope`.
+
+    Attributes:
+        parent: the scope around it, None for the region itself.
+        sees: a closed scope whose leaves may be used here (the forward that belongs to a backward).
+        mark: where the capture breaks if it turns out that the scope cannot be.
+        closed: its leaves are out of reach for everybody else.
+        foreign: memory from outside that was written, whether it had been before, and the records before of what lies in it.
+    """
+
+    def __init__(self, parent: StepScope | None, mark: int, sees: StepScope | None) -> None:
+        self.parent = parent
+        self.sees = sees
+        self.mark = mark
+        self.closed = False
+        self.foreign: dict[int, tuple[Storage, bool, list[tuple[TensorLeaf, TensorRecord]]]] = {}
 
     @property
-    def mark(self) -> int:
-        """Where the capture breaks if it turns out that the scope cannot be."""
-
-    @property
-    def closed(self) -> bool:
-        """Its leaves are out of reach for everybody else."""
-
-    @property
-    def parent(self) -> StepScope | None:
-        """The scope around it, None for the region itself."""
-
-    @property
-    def sees(self) -> StepScope | None:
-        """A closed scope whose leaves may be used here."""
+    def writes_outside(self) -> bool:
+        """Was memory written that a tensor from outside lies in?"""
+        return any(records for _, _, records in self.foreign.values())
 
     def note_write(self, storage: Storage) -> None:
         """A step is about to write this memory."""
+        if id(storage) not in self.foreign:
+            records = [(leaf, leaf.record) for leaf in storage.leaves if self.is_foreign(leaf)]
+            self.foreign[id(storage)] = (storage, storage.written, records)
+
+    def is_foreign(self, leaf: TensorLeaf | SymLeaf) -> bool:
+        """Was this leaf made outside?"""
+        return leaf.step is None or leaf.step.scope is not self
 
     def may_use(self, leaf: TensorLeaf | SymLeaf) -> bool:
         """May a step of this scope use the leaf?"""
+        made_in = None if leaf.step is None else leaf.step.scope
+        if made_in is None or not made_in.closed:
+            return True
+        scope: StepScope | None = self
+        while scope is not None:
+            if made_in is scope or made_in is scope.sees:
+                return True
+            scope = scope.parent
+        return False
 
 
 @final

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from torch import fx
 
@@ -24,28 +24,13 @@ from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guar
 from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers, is_repeatable
 from torchjit_fx.subclasses import with_subclasses
 from torchjit_fx.tracing import escaped
-from torchjit_fx.versions import FIRST_WRITE, CaptureFakeMode, lazy_graph_module
+from torchjit_fx.versions import FIRST_WRITE, lazy_graph_module
 from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["compile_region"]
 
 
-class RegionDomain(CallDomain, Protocol):
-    """What the end of a region uses of the domain besides.
-
-    Attributes:
-        writes_outside: set here: the region's graph writes to what was there before.
-    """
-
-    writes_outside: bool
-
-    @property
-    def mode(self) -> CaptureFakeMode: ...
-    @property
-    def compile_graph(self) -> Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]: ...
-
-
-def compile_region(domain: RegionDomain, leaves: Sequence[object], capture: CaptureContext) -> RegionCode:
+def compile_region(domain: CallDomain, leaves: Sequence[object], capture: CaptureContext) -> RegionCode:
     """Compile what the asked leaves and the outside world need of the steps recorded so far.
 
     Args:
@@ -90,7 +75,7 @@ class _Outputs:
         places: for each, its number among those, or the path where it is.
     """
 
-    def __init__(self, domain: RegionDomain, leaves: Sequence[object], capture: CaptureContext) -> None:
+    def __init__(self, domain: CallDomain, leaves: Sequence[object], capture: CaptureContext) -> None:
         self.asked: list[TensorLeaf | SymLeaf] = []
         self._numbers: dict[int, int] = {}
         arrays = [leaf for leaf in leaves if type(leaf) is ArrayLeaf and leaf.path is None]
@@ -100,7 +85,7 @@ class _Outputs:
         numbers = iter(range(len(self.asked), len(self.asked) + len(arrays)))
         self.places: tuple[int | AccessPath, ...] = tuple([next(numbers) if k is None else k for k in known])
 
-    def _place(self, domain: RegionDomain, capture: CaptureContext, leaf: Raw) -> int:
+    def _place(self, domain: CallDomain, capture: CaptureContext, leaf: Raw) -> int:
         leaf = domain.recorder.data.now(leaf)
         if leaf.step is not None and leaf.step.scope is not None:
             escaped(leaf, capture)
@@ -110,7 +95,7 @@ class _Outputs:
         return self._numbers[id(leaf)]
 
 
-def _surrounded(domain: RegionDomain, target: Raw, steps: Sequence[Any], outputs: _Outputs) -> Raw:
+def _surrounded(domain: CallDomain, target: Raw, steps: Sequence[Any], outputs: _Outputs) -> Raw:
     """The compiled graph with what a call of it needs besides."""
     inputs, asked = used_inputs(steps, outputs.asked), outputs.asked
     target = domain.recorder.place.running(target, asked)
@@ -138,7 +123,7 @@ def _path_of(domain: CallDomain, leaf: object) -> AccessPath | None:
 
 
 def _graph(
-    domain: RegionDomain, steps: Sequence[Any], asked: Sequence[Raw], capture: CaptureContext
+    domain: CallDomain, steps: Sequence[Any], asked: Sequence[Raw], capture: CaptureContext
 ) -> tuple[fx.GraphModule, tuple[AccessPath, ...], list[Any]]:
     tensors, symbols = used_inputs(steps, asked)
     writer = GraphWriter()

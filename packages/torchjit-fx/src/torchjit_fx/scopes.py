@@ -9,7 +9,7 @@ from torch import fx
 
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import Raw, Step, StepScope, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, Step, StepScope, SymLeaf, TensorLeaf
 from torchjit_fx.region import GraphWriter, live_steps
 from torchjit_fx.versions import lazy_graph_module
 
@@ -17,32 +17,24 @@ __all__ = ["Scope", "scope_graph"]
 
 
 @final
-class Scope:
+class Scope(StepScope):
     """The steps between `open` and `close`. What they change outside of themselves is undone at the end.
 
     Whoever closes a scope records the call of its graph, which is what changes things in the graph outside.
 
     Attributes:
         steps: what was recorded.
-        parent: the scope around it, None for the region itself.
-        sees: a closed scope whose leaves may be used here (the forward that belongs to a backward).
-        mark: where the capture breaks if it turns out that the scope cannot be.
-        closed: its leaves are out of reach for everybody else.
     """
 
     def __init__(self, domain: CallDomain, mark: int, sees: StepScope | None = None) -> None:
         recorder = domain.recorder
         if domain.modes.inference:
             recorder.place.must_be_inside("a graph of its own", None)
+        super().__init__(recorder.scope, mark, sees)
         self.domain = domain
-        self.parent = recorder.scope
-        self.sees = sees
-        self.mark = mark
-        self.closed = False
         self.steps: list[Step] = []
         self._outside = recorder.steps
         self._modes = domain.modes.snapshot()
-        self._foreign: dict[int, tuple[Storage, bool, list[tuple[TensorLeaf, Any]]]] = {}
         recorder.steps, recorder.scope = self.steps, self
         self.initial: Callable[[Any], Any] = lambda key: None
 
@@ -59,39 +51,12 @@ class Scope:
             for leaf in step.results:
                 if leaf.storage is not None and any(self.is_foreign(other) for other in leaf.storage.leaves):
                     leaf.storage.leaves = [other for other in leaf.storage.leaves if self.is_foreign(other)]
-        for storage, written, records in self._foreign.values():
+        for storage, written, records in self.foreign.values():
             storage.written = written
             for leaf, record in records:
                 leaf.record = record
                 leaf.fake = None
         self.closed = True
-
-    @property
-    def writes_outside(self) -> bool:
-        """Was memory written that a tensor from outside lies in?"""
-        return any(records for _, _, records in self._foreign.values())
-
-    def note_write(self, storage: Storage) -> None:
-        """A step is about to write this memory."""
-        if id(storage) not in self._foreign:
-            records = [(leaf, leaf.record) for leaf in storage.leaves if self.is_foreign(leaf)]
-            self._foreign[id(storage)] = (storage, storage.written, records)
-
-    def is_foreign(self, leaf: Raw) -> bool:
-        """Was this leaf made outside?"""
-        return leaf.step is None or leaf.step.scope is not self
-
-    def may_use(self, leaf: Raw) -> bool:
-        """May a step of this scope use the leaf?"""
-        made_in = None if leaf.step is None else leaf.step.scope
-        if made_in is None or not made_in.closed:
-            return True
-        scope: StepScope | None = self
-        while scope is not None:
-            if made_in is scope or made_in is scope.sees:
-                return True
-            scope = scope.parent
-        return False
 
     def parameter(self, leaf: TensorLeaf) -> TensorLeaf:
         """Make `leaf` an input of this scope's graph."""

@@ -154,7 +154,7 @@ def _try(domain: CallDomain, call: Differentiated, leaves: Sequence[TensorLeaf],
         for step in steps:
             run.step(step)
         values = [run.value(leaf) for leaf in leaves]
-        if call.options["create_graph"] and _looks_at_values(values[: call.outputs]):
+        if call.options["create_graph"] and any(step.target in _DETERMINANTS for step in steps):
             raise _refused("of a determinant, to be differentiated again", capture)
         with domain.modes.made_real():
             found = domain.metas.evaluate(call, tuple(values), {}, run.symbolic)
@@ -173,24 +173,9 @@ def _try(domain: CallDomain, call: Differentiated, leaves: Sequence[TensorLeaf],
     return tuple(None if gradient is None else made[id(gradient)] for gradient in found)
 
 
-def _looks_at_values(outputs: Sequence[torch.Tensor]) -> bool:
-    """Is there a determinant on the way back from `outputs`?
-
-    For a gradient that is to be differentiated again eager solves with a matrix that is not singular; fakes and traces get the formula
-    for all matrices, by singular values: another layout, and other roundings.
-    Source: torch/csrc/autograd/FunctionsManual.cpp (`linalg_det_backward`), torch 2.15.
-    """
-    waiting: list[Raw] = [t.grad_fn for t in outputs if t.grad_fn is not None]
-    seen: set[Any] = set()
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.name() == "LinalgDetBackward0":
-            return True
-        waiting += [other for other, _ in node.next_functions if other is not None]
-    return False
+_DETERMINANTS: frozenset[Any] = frozenset({torch.det, torch.linalg.det, "det"})
+"""For a gradient that is to be differentiated again eager solves with a matrix that is not singular; fakes and traces get the formula for all
+matrices, by singular values: another layout, and other roundings. Source: FunctionsManual.cpp (`linalg_det_backward`), torch 2.15."""
 
 
 @final

@@ -162,7 +162,8 @@ def _unique(leaves: Sequence[Raw]) -> list[Raw]:
 
 @call_rule(refuse)
 def _refuse(call: Call) -> Raw:
-    raise call.broken(breaks.CUSTOM_FUNCTION, str(call.args[0]))
+    what, *collective = call.args
+    raise call.broken(breaks.COLLECTIVE if collective else breaks.CUSTOM_FUNCTION, str(what))
 
 
 class _OpenFunctions(Feature, list[FunctionCapture]):

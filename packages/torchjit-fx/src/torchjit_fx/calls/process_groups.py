@@ -12,7 +12,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.intrinsics import group_name, group_rank, group_size, reduction_name, refuse_collective
+from torchjit_fx.intrinsics import group_name, group_rank, group_size, reduction_name
 from torchjit_fx.leaves import Raw
 from torchjit_fx.protocols import CaptureContext
 
@@ -102,8 +102,3 @@ def _reduction_name(call: Call) -> str:
         if operation is None or operation == getattr(dist.ReduceOp, name):
             return name.lower()
     raise call.broken(breaks.COLLECTIVE, f"the reduction {operation}")
-
-
-@call_rule(refuse_collective)
-def _refuse(call: Call) -> Raw:
-    raise call.broken(breaks.COLLECTIVE, call.args[0])

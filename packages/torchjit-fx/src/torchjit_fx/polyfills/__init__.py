@@ -49,7 +49,6 @@ from torchjit_fx.polyfills.hooks import (
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
 from torchjit_fx.polyfills.small import (
     InferenceBlock,
-    NoRange,
     WithoutDispatch,
     default_torch_function,
     device_constructors,
@@ -125,7 +124,6 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
-    torch.autograd.profiler.record_function: NoRange,
     torch.autograd.profiler.record_function.__enter__: range_enter,
     torch.autograd.profiler.record_function.__exit__: range_exit,
     _torch._C._InferenceMode: InferenceBlock,

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchjit_fx.intrinsics import Value, group_name, group_rank, group_size, reduction_name, refuse_collective
+from torchjit_fx.intrinsics import Value, group_name, group_rank, group_size, reduction_name, refuse
 
 __all__ = ["collective_of"]
 
@@ -38,7 +38,7 @@ def _gathered(x: torch.Tensor, dim: int, name: str) -> Value:
 def _scattered(x: torch.Tensor, operation: Value, dim: int, name: str) -> Value:
     size = group_size(name)
     if x.size(dim) % size != 0:
-        refuse_collective("a dimension that is no multiple of the group's size")
+        refuse("a dimension that is no multiple of the group's size", True)
     if dim != 0:
         x = torch.cat(torch.chunk(x, size, dim))
     return _wait(_ops.reduce_scatter_tensor(x, reduction_name(operation), size, name))
@@ -48,42 +48,11 @@ def _exchanged(x: torch.Tensor, outgoing: Value, incoming: Value, name: str) -> 
     if outgoing is None and incoming is None:
         size = group_size(name)
         if x.size(0) % size != 0:
-            refuse_collective("a dimension that is no multiple of the group's size")
+            refuse("a dimension that is no multiple of the group's size", True)
         outgoing = incoming = [x.size(0) // size] * size
     if outgoing is None or incoming is None:
-        refuse_collective("sizes of the parts for one direction only")
+        refuse("sizes of the parts for one direction only", True)
     return _wait(_ops.all_to_all_single(x, list(outgoing), list(incoming), name))
-
-
-# ---- torch.distributed._functional_collectives
-
-
-def functional_all_reduce(self: torch.Tensor, reduceOp: Value, group: Value, tag: str = "") -> Value:
-    return _reduced(self, reduceOp, group_name(group, tag))
-
-
-def functional_all_gather(self: torch.Tensor, gather_dim: int, group: Value, tag: str = "") -> Value:
-    return _gathered(self, gather_dim, group_name(group, tag))
-
-
-def functional_reduce_scatter(
-    self: torch.Tensor, reduceOp: Value, scatter_dim: int, group: Value, tag: str = ""
-) -> Value:
-    return _scattered(self, reduceOp, scatter_dim, group_name(group, tag))
-
-
-def functional_all_to_all(
-    self: torch.Tensor, output_split_sizes: Value, input_split_sizes: Value, group: Value, tag: str = ""
-) -> Value:
-    return _exchanged(self, output_split_sizes, input_split_sizes, group_name(group, tag))
-
-
-def functional_wait(tensor: torch.Tensor) -> Value:
-    return _wait(tensor)
-
-
-def functional_broadcast(self: torch.Tensor, src: int, group: Value, tag: str = "") -> Value:
-    return _wait(_ops.broadcast(self, src, group_name(group, tag)))
 
 
 # ---- torch.distributed: these write to an argument and give nothing
@@ -91,16 +60,16 @@ def functional_broadcast(self: torch.Tensor, src: int, group: Value, tag: str = 
 
 def _write(target: Value, value: Value) -> None:
     if torch.is_grad_enabled() and target.requires_grad:
-        refuse_collective("a collective that writes to a tensor with a gradient: autograd does not see it")
+        refuse("a collective that writes to a tensor with a gradient: autograd does not see it", True)
     target.copy_(value)
 
 
 def _check(async_op: bool, *tensors: Value) -> None:
     if async_op:
-        refuse_collective("async_op=True")
+        refuse("async_op=True", True)
     for tensor in tensors:
         if tensor.is_complex() or not tensor.is_contiguous():
-            refuse_collective("a collective over complex numbers, or over memory that is not contiguous")
+            refuse("a collective over complex numbers, or over memory that is not contiguous", True)
 
 
 def all_reduce(tensor: torch.Tensor, op: Value = None, group: Value = None, async_op: bool = False) -> None:
@@ -118,7 +87,7 @@ def broadcast(
     _check(async_op, tensor)
     name = group_name(group)
     if (src is None) == (group_src is None):
-        refuse_collective("one of src and group_src is needed")
+        refuse("one of src and group_src is needed", True)
     _write(tensor, _wait(_ops.broadcast(tensor, group_rank(name, src) if group_src is None else group_src, name)))
 
 
@@ -133,7 +102,7 @@ def all_gather_into_tensor(
 def all_gather(tensor_list: Value, tensor: torch.Tensor, group: Value = None, async_op: bool = False) -> None:
     _check(async_op, tensor, *tensor_list)
     if any([t.shape != tensor.shape for t in tensor_list]):
-        refuse_collective("parts of different sizes")
+        refuse("parts of different sizes", True)
     parts = _gathered(tensor.view(-1), 0, group_name(group)).chunk(len(tensor_list))
     for target, part in zip(tensor_list, parts, strict=True):
         _write(target, part.view(tensor.shape))
@@ -152,7 +121,7 @@ def reduce_scatter(
 ) -> None:
     _check(async_op, output, *input_list)
     if any([t.shape != output.shape for t in input_list]):
-        refuse_collective("parts of different sizes")
+        refuse("parts of different sizes", True)
     rows = torch.cat([t.view(-1) for t in input_list])
     _write(output, _scattered(rows, op, 0, group_name(group)).view(output.shape))
 
@@ -169,28 +138,28 @@ def all_to_all_single(
     _write(output, _exchanged(input, output_split_sizes, input_split_sizes, group_name(group)))
 
 
-# ---- questions
-
-
-def get_world_size(group: Value = None) -> int:
-    return group_size(group_name(group))
-
-
-def get_rank(group: Value = None) -> int:
-    return group_rank(group_name(group), None)
-
-
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 _C10D = "torch.distributed.distributed_c10d"
 _TABLE: dict[tuple[str, str], Callable[..., Any]] = {
-    (_FUNCTIONAL, "all_reduce"): functional_all_reduce,
-    (_FUNCTIONAL, "all_gather_tensor"): functional_all_gather,
-    (_FUNCTIONAL, "all_gather_single"): functional_all_gather,
-    (_FUNCTIONAL, "reduce_scatter_tensor"): functional_reduce_scatter,
-    (_FUNCTIONAL, "reduce_scatter_single"): functional_reduce_scatter,
-    (_FUNCTIONAL, "all_to_all_single"): functional_all_to_all,
-    (_FUNCTIONAL, "broadcast"): functional_broadcast,
-    (_FUNCTIONAL, "wait_tensor"): functional_wait,
+    # their parameters are called as in torch
+    (_FUNCTIONAL, "all_reduce"): lambda self, reduceOp, group, tag="": _reduced(self, reduceOp, group_name(group, tag)),
+    **dict.fromkeys(
+        ((_FUNCTIONAL, "all_gather_tensor"), (_FUNCTIONAL, "all_gather_single")),
+        lambda self, gather_dim, group, tag="": _gathered(self, gather_dim, group_name(group, tag)),
+    ),
+    **dict.fromkeys(
+        ((_FUNCTIONAL, "reduce_scatter_tensor"), (_FUNCTIONAL, "reduce_scatter_single")),
+        lambda self, reduceOp, scatter_dim, group, tag="": _scattered(
+            self, reduceOp, scatter_dim, group_name(group, tag)
+        ),
+    ),
+    (_FUNCTIONAL, "all_to_all_single"): lambda self, output_split_sizes, input_split_sizes, group, tag="": _exchanged(
+        self, output_split_sizes, input_split_sizes, group_name(group, tag)
+    ),
+    (_FUNCTIONAL, "broadcast"): lambda self, src, group, tag="": _wait(
+        _ops.broadcast(self, src, group_name(group, tag))
+    ),
+    (_FUNCTIONAL, "wait_tensor"): lambda tensor: _wait(tensor),
     (_C10D, "all_reduce"): all_reduce,
     (_C10D, "broadcast"): broadcast,
     (_C10D, "all_gather_into_tensor"): all_gather_into_tensor,
@@ -202,8 +171,8 @@ _TABLE: dict[tuple[str, str], Callable[..., Any]] = {
     (_C10D, "_reduce_scatter_base"): reduce_scatter_tensor,
     (_C10D, "reduce_scatter"): reduce_scatter,
     (_C10D, "all_to_all_single"): all_to_all_single,
-    (_C10D, "get_world_size"): get_world_size,
-    (_C10D, "get_rank"): get_rank,
+    (_C10D, "get_world_size"): lambda group=None: group_size(group_name(group)),
+    (_C10D, "get_rank"): lambda group=None: group_rank(group_name(group), None),
 }
 
 

@@ -9,30 +9,15 @@ from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import Value, announce_block, convert_results, enter_range, refuse, switch_dispatch
 
 __all__ = [
-    "InferenceBlock", "NoRange", "WithoutDispatch", "default_torch_function", "device_constructors", "device_enter",
+    "InferenceBlock", "WithoutDispatch", "default_torch_function", "device_constructors", "device_enter",
     "device_exit", "distribution_init", "is_nested_int", "range_enter", "range_exit", "requires_grad_", "wrap_triton",
 ]  # fmt: skip
 
 _SCALAR = torch.Size()
 
 
-class NoRange:
-    """In the place of `record_function`: operations of a graph are fused across the ends of ranges, so its region has them as a whole."""
-
-    def __init__(self, name: str, args: str | None = None) -> None:
-        self.name = name
-        self.args = args
-
-    def __enter__(self) -> NoRange:
-        enter_range(self.name)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-
 def range_enter(self: Value) -> Value:
-    """Interpreted instead of `record_function.__enter__`, of a range that was made before (the decorator's): see `NoRange`."""
+    """Interpreted instead of `record_function.__enter__`: operations of a graph are fused across the ends of ranges, so its region has them as a whole."""
     enter_range(self.name)
     return self
 
