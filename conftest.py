@@ -55,11 +55,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --few-parameters, for a second run of tests that have run whole elsewhere.
-
-    Whether a package's tests import and run in an environment that holds only this package does not depend on the parameters.
-    """
-    parser.addoption("--few-parameters", action="store_true", help="the first case of each test function only")
+    """Add --one-a-file, for a second run of tests that have run whole elsewhere, and --seconds."""
+    parser.addoption("--one-a-file", action="store_true", help="the first test of each file only")
     parser.addoption(
         "--seconds",
         metavar="FILE",
@@ -86,12 +83,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the other cases of a function, after others have left out what they leave out."""
-    if not config.getoption("few_parameters"):
+    """Deselect the other tests of a file, after others have left out what they leave out."""
+    if not config.getoption("one_a_file"):
         return
     first: dict[str, pytest.Item] = {}
     for item in items:
-        first.setdefault(item.nodeid.partition("[")[0], item)
+        first.setdefault(item.nodeid.partition("::")[0], item)
     kept = set(map(id, first.values()))
     left_out = [item for item in items if id(item) not in kept]
     if left_out:
