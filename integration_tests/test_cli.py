@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import torch
 
 from torchjit.demo.slowness import library_share, why_not_faster
@@ -24,14 +25,7 @@ traced(torch.randn(8)); traced(torch.randn(9)); traced(torch.randn(10))
 
 
 def _run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return forked.run([sys.executable, *command], cwd=cwd, env={**os.environ, **environment})
 
 
 def test_trace_and_report(tmp_path: Path) -> None:

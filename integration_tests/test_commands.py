@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from torch import nn
@@ -112,13 +111,8 @@ def test_doctor(capsys, monkeypatch, tmp_path):
 
 def test_doctor_names_a_missing_compiler(tmp_path):
     """In a process of its own: what was found before stays found."""
-    done = subprocess.run(
-        [sys.executable, "-m", "torchjit.cli", "doctor"], capture_output=True, text=True, check=False,
-        env={
-            "PATH": str(tmp_path), "HOME": str(tmp_path), "TORCHJIT_CACHE_DIR": str(tmp_path / "cache"),
-            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-        },
-    )  # fmt: skip
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "TORCHJIT_CACHE_DIR": str(tmp_path / "cache")}
+    done = forked.run([sys.executable, "-m", "torchjit.cli", "doctor"], env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "fail  C++ compiler" in done.stdout and "CXX" in done.stdout
 

@@ -2,9 +2,10 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+import forked
 
 PAGE = Path(__file__).parent.parent / "docs" / "learn" / "comparison.md"
 RUN = '''
@@ -77,6 +78,6 @@ def test_the_table_says_what_happens(tmp_path: Path) -> None:
         name = row[0].split("`")[1]
         shown |= {f"{name} {system}": re.split(r"\W", cell)[0] for system, cell in zip(systems, row[1:], strict=True)}
     assert len(shown) == 25
-    done = subprocess.run([sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, "-c", RUN], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == shown

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import forked
 import pytest
 import torch
 from torch import nn
@@ -72,10 +72,8 @@ def test_layout_optimization_off_leaves_layouts(monkeypatch):
 
 @pytest.mark.parametrize("options", [{"trace.enabled": True}, {"trace.graph_diagram": True}])
 def test_debug_folder(options, tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(options=options)], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**os.environ, "TORCHJIT_CACHE_DIR": str(tmp_path / "cache")},
-    )  # fmt: skip
+    command = [sys.executable, "-c", PROGRAM.format(options=options)]
+    done = forked.run(command, cwd=tmp_path, env={**os.environ, "TORCHJIT_CACHE_DIR": str(tmp_path / "cache")})
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "torchjit_debug").iterdir()
     names = sorted(p.name for p in (run / "0_0").iterdir())
@@ -92,9 +90,7 @@ def test_debug_folder(options, tmp_path: Path):
 
 def test_a_debug_folder_that_cannot_be_written_is_told_once(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(options={"trace.enabled": True})], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**os.environ, "TORCHJIT_DEBUG_DIR": str(tmp_path / "file")},
-    )  # fmt: skip
+    command = [sys.executable, "-c", PROGRAM.format(options={"trace.enabled": True})]
+    done = forked.run(command, cwd=tmp_path, env={**os.environ, "TORCHJIT_DEBUG_DIR": str(tmp_path / "file")})
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("TORCHJIT_DEBUG_DIR") == 1

@@ -4,10 +4,10 @@ import builtins
 import importlib
 import importlib.util
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 import torchjit
@@ -46,14 +46,14 @@ def test_blocks_run(pages: list[Path], tmp_path: Path) -> None:
         program.write_text("\n".join(BLOCK.findall(page.read_text())))
         programs.append(str(program))
     command = [sys.executable, "-c", RUN_PAGES, *programs]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the pages show Python 3.11's bytecode")
 def test_pages_show_what_their_blocks_print(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "integration_tests" / "shown_pages.py"), *map(str, LEARN)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -145,10 +145,5 @@ def test_a_stale_name_is_noticed(stale: str) -> None:
 
 @pytest.mark.parametrize("tool", ["write_reasons", "write_settings"])
 def test_generated_pages_are_current(tool: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / f"{tool}.py"), "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run([sys.executable, str(ROOT / "tools" / f"{tool}.py"), "--check"])
     assert done.returncode == 0, done.stderr

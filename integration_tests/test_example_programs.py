@@ -1,9 +1,10 @@
 """The programs in examples/ run, in their small form, in one process: most of a short program's time is importing torch."""
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
+
+import forked
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
@@ -29,7 +30,7 @@ SAID = (
 
 def test_all_run_in_small_form(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUN, *map(str, PROGRAMS)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     hugging_face = (
         "loss after three steps" if importlib.util.find_spec("transformers") else "skipped: this example needs"

@@ -2,11 +2,11 @@
 
 import copy
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import torch
 import torch._dynamo
@@ -60,7 +60,7 @@ assert "torch._dynamo" not in sys.modules
 import torch._dynamo
 assert isinstance(fast, torch._dynamo.OptimizedModule)  # one that was compiled before
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    forked.run([sys.executable, "-c", program], check=True)
 
 
 def test_captured_code_asks() -> None:
@@ -154,6 +154,6 @@ def test_the_libraries_themselves(order: str) -> None:
     if not there:
         pytest.skip(f"none of {', '.join(LIBRARIES)} is installed")
     program = Path(__file__).with_name("library_program.py")
-    done = subprocess.run([sys.executable, str(program), order], capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, str(program), order])
     assert done.returncode == 0, done.stderr
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("done ")] == there

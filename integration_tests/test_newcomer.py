@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from torchjit.cli import main
@@ -62,7 +62,7 @@ def test_the_report_of_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "program.py").write_text(PROGRAM)
     environment = os.environ | {"TORCHJIT_TRACE": str(tmp_path / "trace")}
     command = [sys.executable, "program.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = forked.run(command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert main(["report", str(tmp_path / "trace"), "-o", str(tmp_path / "report.html")]) == 0
     assert "Report: " in capsys.readouterr().out

@@ -3,12 +3,12 @@
 import contextlib
 import functools
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import forked
 import pytest
 import torch
 import torch._dynamo
@@ -235,11 +235,7 @@ class TestSettings:
 
 def run(code: str, **variables: str) -> str:
     """What a process of its own prints."""
-    made = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env=os.environ | variables, capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    return made.stdout.strip()
+    return forked.run([sys.executable, "-c", code], env=os.environ | variables, check=True).stdout.strip()
 
 
 COUNT = """

@@ -1,4 +1,4 @@
-"""What type checkers see of decorated functions and compiled modules: read by mypy in `test_types.py`, not run."""
+"""What type checkers see of decorated functions and compiled modules: read by mypy in tools/check_types.sh, not run."""
 
 from collections.abc import Callable
 from typing import Any, assert_type

@@ -435,19 +435,19 @@ def test_forgetting_while_threads_call() -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
+    threads = [threading.Thread(target=call) for _ in range(3)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
         for thread in threads:
             thread.start()
-        for n in range(150):
+        for n in range(75):
             forget(twice.__code__)
             if n % 3 == 0:
                 forget(calls_twice.__code__)
             if n % 10 == 0:
                 forget_all()
-            if n % 50 == 0:  # with all that other tests have left, a collection takes a second
+            if n % 25 == 0:  # with all that other tests have left, a collection takes a second
                 gc.collect()
             time.sleep(5e-4)
     finally:

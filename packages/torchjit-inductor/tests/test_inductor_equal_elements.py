@@ -18,8 +18,9 @@ def norms(x: torch.Tensor) -> list[torch.Tensor]:
     return [*made, F.batch_norm(x, None, None, training=True), F.layer_norm(x, x.shape)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize(
+    ("shape", "width"), [*((shape, 64) for shape in SHAPES), (SHAPES[0], 16), (SHAPES[0], 32), (SHAPES[3], 32)], ids=str
+)
 def test_equal_elements_have_no_variance(shape: tuple[int, ...], width: int) -> None:
     inputs = (torch.empty(shape),)
     graph = compiled(norms, inputs, vector_bytes=width)

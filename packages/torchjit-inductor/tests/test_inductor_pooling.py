@@ -31,8 +31,9 @@ def test_max_pool(shape: tuple[int, ...], args: tuple[Any, ...]) -> None:
     check(lambda x: F.max_pool2d(x.relu(), *args), (x.to(memory_format=torch.channels_last) if x.dim() == 4 else x,))
 
 
-@pytest.mark.parametrize("size", [(2, 2), (3, 3), (2, 3), (4, 1)], ids=str)
-@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("size", "stride"), [((2, 2), 1), ((2, 2), 2), ((3, 3), 2), ((2, 3), 3), ((4, 1), 1), ((4, 1), 3)], ids=str
+)
 def test_average_pool(size: tuple[int, int], stride: int) -> None:
     """Every window, also those that lie partly in the padding, and its gradient; rows and channels innermost."""
     paddings = (0, 1) if min(size) >= 2 else (0,)

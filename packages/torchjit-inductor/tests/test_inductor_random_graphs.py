@@ -17,7 +17,7 @@ from inductor_testing import cache_dir, flat, trace
 from torchjit_inductor import Inductor, InductorSettings
 
 Tensor = torch.Tensor
-GRAPHS = 40
+GRAPHS = 20
 
 
 def _broadcastable(a: Tensor, b: Tensor) -> bool:
@@ -146,15 +146,14 @@ def _differences(first: int, count: int) -> list[str]:
     return [text for text in found if text]
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
-def test_random_programs_over_several_dtypes(first: int) -> None:
+def test_random_programs_over_several_dtypes() -> None:
     """Indexing, scatters, scans, integers and bools; `inductor_random.py` runs many more."""
-    assert not _differences(first, 20)
+    assert not _differences(0, 20)
 
 
 @pytest.mark.slow
 def test_many_random_programs_over_several_dtypes() -> None:
-    assert not _differences(100, 2000)
+    assert not _differences(20, 2000)
 
 
 def test_generated_programs() -> None:
