@@ -1,5 +1,7 @@
 """Programs for `test_assertions`, in a file of their own: pytest rewrites the assertions of a test file."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import torch

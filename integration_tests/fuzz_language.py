@@ -5,6 +5,8 @@
 The programs are those of `packages/torchjit-vm/benchmarks/fuzz.py`. Prints every one that does something else.
 """
 
+# mypy: no-warn-return-any
+
 from __future__ import annotations
 
 import contextlib

@@ -6,6 +6,8 @@ With `--wide` the programs of `fuzz_tensors_wide.py`: training, modules with sta
 a backward pass afterwards must agree. Prints every program that does something else, reduced.
 """
 
+# mypy: no-warn-return-any
+
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,7 @@
 """Programs with NumPy arrays that a region makes: name -> (function of a 3x4 tensor, breaks allowed)."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 from typing import Any

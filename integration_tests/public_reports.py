@@ -3,6 +3,8 @@
 The number in a name is that of the report in PyTorch's tracker. What a program raises inside is part of what it returns (`raised`).
 """
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import collections.abc

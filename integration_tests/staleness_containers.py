@@ -1,5 +1,7 @@
 """Changes of globals and of what they hold."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import collections

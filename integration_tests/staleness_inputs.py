@@ -1,5 +1,7 @@
 """Changes of arguments, and of the state of the thread."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import random

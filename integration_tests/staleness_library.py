@@ -1,5 +1,7 @@
 """Changes of what the standard library keeps: registries, caches, views, names, bases, metaclasses."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import random

@@ -1,5 +1,7 @@
 """Changes of modules: attributes, classes, hooks, containers, parameters."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import copy

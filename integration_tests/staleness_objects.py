@@ -1,5 +1,7 @@
 """Changes of objects and of functions."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import random

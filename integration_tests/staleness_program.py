@@ -3,6 +3,8 @@
 Each entry in `ENTRIES` is called as `entry(world)` and reads its facts from as many kinds of places as Python has.
 """
 
+# mypy: no-warn-return-any
+
 from __future__ import annotations
 
 import abc

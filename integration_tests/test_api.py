@@ -1,5 +1,7 @@
 """The public functions, each doing what its docstring says."""
 
+# mypy: allow-untyped-calls, no-warn-return-any
+
 import copy
 import functools
 import pickle
@@ -36,7 +38,7 @@ def test_disable_runs_plainly_inside_compiled_code() -> None:
 
 
 def test_disable_is_recursive_unless_told() -> None:
-    inner = torchjit.compile(lambda x: x + 1, backend="eager")
+    inner: Any = torchjit.compile(lambda x: x + 1, backend="eager")
     torchjit.disable(lambda x: inner(x))(torch.ones(1))
     assert not inner.compiled.specializations
     torchjit.disable(lambda x: inner(x), recursive=False)(torch.ones(1))
@@ -130,7 +132,7 @@ def test_what_is_true_or_false_as_a_number_is_taken(yes: Any) -> None:
     with pytest.raises(torchjit.exc.Unsupported):
         torchjit.compile(lambda x: torchjit.graph_break() or x, fullgraph=yes, disable=no)(x)  # type: ignore[func-returns-value]
     for dynamic, entries in ((yes, 1), (no, 2), (None, 2)):
-        compiled = torchjit.compile(backend="eager", dynamic=dynamic, isolate_recompiles=yes, fullgraph=no)(f)
+        compiled: Any = torchjit.compile(backend="eager", dynamic=dynamic, isolate_recompiles=yes, fullgraph=no)(f)
         assert [compiled(torch.ones(n)).shape[0] for n in (3, 4)] == [3, 4]
         assert len(compiled.compiled.entries) == entries
     with torchjit.error_on_graph_break(no), torchjit.config.patch(automatic_dynamic_shapes=no, disable=yes):
@@ -186,7 +188,7 @@ def test_config_patch_restores_and_reset_forgets() -> None:
     with torchjit.config.patch(recompile_limit=3):
         assert torchjit.config.recompile_limit == 3
     assert torchjit.config.recompile_limit == before
-    f = torchjit.compile(lambda x: x + 1, backend="eager")
+    f: Any = torchjit.compile(lambda x: x + 1, backend="eager")
     f(torch.ones(1))
     torchjit.reset()
     assert not f.compiled.specializations and not torchjit.counters
@@ -223,14 +225,14 @@ def test_what_python_calls_at_a_break_is_captured_too() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return plain(x.cos()).exp()
 
-    compiled = torchjit.compile(f, backend="eager")
+    compiled: Any = torchjit.compile(f, backend="eager")
     x = torch.randn(4)
     for _ in range(3):
         torch.testing.assert_close(compiled(x), ((x.cos().sin() + 1) * 2).exp())
     names = [s.name for s in compiled.compiled.sites if s.specializations]
     assert any(n.endswith("inner") for n in names), names
     with torchjit.config.patch(capture_calls_at_breaks=False):
-        alone = torchjit.compile(f, backend="eager")
+        alone: Any = torchjit.compile(f, backend="eager")
         torch.testing.assert_close(alone(x), compiled(x))
         assert not any(s.name.endswith("inner") for s in alone.compiled.sites)
 
@@ -272,7 +274,7 @@ def test_a_whole_step_with_backward_and_optimizer() -> None:
 def test_threads_share_one_compilation() -> None:
     import threading
 
-    compiled = torchjit.compile(lambda x: (x @ x.T).relu().sum(0))
+    compiled: Any = torchjit.compile(lambda x: (x @ x.T).relu().sum(0))
     errors: list[BaseException] = []
 
     def work() -> None:
@@ -294,7 +296,7 @@ def test_threads_share_one_compilation() -> None:
 
 def test_settings_reach_the_compilation() -> None:
     with torchjit.config.patch(automatic_dynamic_shapes=False):
-        fixed = torchjit.compile(lambda x: x.sin() * 2, backend="eager")
+        fixed: Any = torchjit.compile(lambda x: x.sin() * 2, backend="eager")
         for size in (3, 4, 5):
             fixed(torch.ones(size))
         assert len(fixed.compiled.specializations) == 3
@@ -302,7 +304,7 @@ def test_settings_reach_the_compilation() -> None:
         torchjit.compile(lambda x: x, options={"trace.graph_diagrams": True})
     with torchjit.config.patch(caches=False):
         torch.testing.assert_close(torchjit.compile(lambda x: x.sin() * 2)(torch.ones(3)), torch.ones(3).sin() * 2)
-    symbolic = torchjit.compile(lambda x: x.sin() * 2, backend="eager", dynamic=True)
+    symbolic: Any = torchjit.compile(lambda x: x.sin() * 2, backend="eager", dynamic=True)
     for size in (3, 4, 5):
         symbolic(torch.ones(size))
     assert len(symbolic.compiled.specializations) == 1

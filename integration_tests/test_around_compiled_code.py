@@ -1,5 +1,7 @@
 """What a program may do around compiled code: forward-mode differentiation, batched backwards, checkpoints, anomaly mode."""
 
+# mypy: allow-untyped-calls, no-warn-return-any
+
 from __future__ import annotations
 
 import warnings

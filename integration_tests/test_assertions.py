@@ -1,5 +1,7 @@
 """`assert` on tensors: tested in the graph where nobody can tell, or plain Python may run in its place; else a graph break. Errors and changes are eager's."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,7 @@
 """`parameter.data = tensor` inside of compiled code: what later calls, aliases and the program outside see."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import pytest

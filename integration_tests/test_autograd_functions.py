@@ -1,6 +1,10 @@
 """Custom autograd functions and checkpoints inside compiled code: captured, with the user's gradients."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -270,11 +274,11 @@ class Leaks(torch.autograd.Function):
 
 def test_an_intermediate_that_leaks_through_an_argument_is_eager():
     def f(x):
-        kept = []
+        kept: list[Any] = []
         y = Leaks.apply(x, kept)
         return y + kept[0]
 
-    compiled = torchjit.compile(f, backend="eager")
+    compiled: Any = torchjit.compile(f, backend="eager")
     check(compiled, f, torch.randn(3, requires_grad=True), backward=True)
     assert compiled.compiled.specializations[0].breaks[0].reason.id == "TJ-FX-018"
 

@@ -1,5 +1,7 @@
 """Options of autotuning, and products of narrow types with what follows them."""
 
+# mypy: allow-untyped-calls
+
 from collections.abc import Callable
 
 import pytest

@@ -1,9 +1,12 @@
 """Errors that hang on what is in a tensor, in a `try` of the program: one graph, and plain Python where it raises."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import contextlib
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -226,7 +229,7 @@ def outcome(f, log, x, i):
 
 
 def compare(program, compiled, x, i):
-    logs = [], []
+    logs: Any = [], []
     wanted, found = (outcome(f, log, x, i) for f, log in zip((program, compiled), logs, strict=True))
     assert_same(found, wanted)
 
@@ -264,7 +267,7 @@ def test_what_few_programs_catch_breaks_the_graph(program):
 
 
 def test_sizes_that_vary():
-    compiled = torchjit.compile(own_kind, backend="inductor", dynamic=True)
+    compiled: Any = torchjit.compile(own_kind, backend="inductor", dynamic=True)
     for rows in (4, 6, 12):
         for i in (GOOD, BAD, GOOD + 1):
             compare(own_kind, compiled, torch.randn(rows, 5), i)
@@ -301,7 +304,7 @@ def test_errors_again_and_again_break_the_graph():
 
 
 def test_a_specialisation_stays_where_the_limit_has_no_room_for_another():
-    compiled = torchjit.compile(own_kind, backend="eager", recompile_limit=1)
+    compiled: Any = torchjit.compile(own_kind, backend="eager", recompile_limit=1)
     for _ in range(3):
         for i in (GOOD, BAD):
             compare(own_kind, compiled, torch.ones(4, 4), i)

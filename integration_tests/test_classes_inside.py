@@ -1,5 +1,7 @@
 """Class statements inside compiled functions: one graph, eager's results and gradients, a new class in each call."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,5 +1,7 @@
 """The commands that look at a machine or at a script, as a user runs them; tables in this process, scripts in their own."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import copy

@@ -1,5 +1,7 @@
 """What was compiled on its own, called in a compiled region, is part of that region: one graph, as with torch.compile."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import functools

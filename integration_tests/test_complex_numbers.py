@@ -1,5 +1,7 @@
 """Complex numbers on our backends: aten computes with them, and what comes out of them is real again."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import warnings

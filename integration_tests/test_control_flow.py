@@ -1,6 +1,10 @@
 """`torch.cond`, `while_loop` and `scan` with conditions that only the run knows: one graph, and eager PyTorch's results."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -134,7 +138,7 @@ def _inputs(grad):
 @pytest.mark.parametrize(("name", "backend"), CASES)
 def test_captured_whole(name, backend, grad):
     f, meaning = {**PROGRAMS, **LOOPS}[name]
-    compiled = torchjit.compile(f, backend=backend, fullgraph=True)
+    compiled: Any = torchjit.compile(f, backend=backend, fullgraph=True)
     for x in _inputs(grad):
         check(compiled, meaning, x, backward=grad)
     assert len(compiled.compiled.specializations) == 1
@@ -183,7 +187,7 @@ def test_sizes_that_vary():
     def f(x):
         return torch.cond(x.sum() > 0, lambda a: a * a.shape[0], lambda a: a.view(-1).sin().view(a.shape), (x,))
 
-    compiled = torchjit.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
+    compiled: Any = torchjit.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
     for n in (3, 5, 7):
         x = torch.randn(n, 4)
         torch.testing.assert_close(compiled(x), x * n if x.sum() > 0 else x.sin())

@@ -1,5 +1,7 @@
 """`mode="reduce-overhead"` in whole training and inference loops, against eager. On a GPU only."""
 
+# mypy: allow-untyped-calls, no-warn-return-any
+
 from __future__ import annotations
 
 import copy

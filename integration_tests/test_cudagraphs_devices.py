@@ -1,5 +1,7 @@
 """Several CUDA devices in one process: a pool for each, models on one or on both. Needs two GPUs."""
 
+# mypy: no-warn-return-any
+
 from __future__ import annotations
 
 import copy

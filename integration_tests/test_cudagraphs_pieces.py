@@ -1,5 +1,7 @@
 """Graphs of which CUDA graphs hold a part, sizes that share recordings, and long random programs. On a GPU only."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import os

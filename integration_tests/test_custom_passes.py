@@ -1,5 +1,7 @@
 """A user's own graph passes through the options of `torchjit.compile`."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from typing import Any

@@ -4,6 +4,8 @@ Eager PyTorch remembers tensors: of a tensor itself a backward pass reads what i
 that there was, and of all what was written to that memory since.
 """
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,7 @@
 """Values and sizes that depend on data stay in the graph where the settings ask for it."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -108,7 +110,7 @@ PROGRAMS = (
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_one_graph_serves_all_data(program: Callable[..., Any], backend: str) -> None:
-    compiled = torchjit.compile(program, backend=backend, fullgraph=True)
+    compiled: Any = torchjit.compile(program, backend=backend, fullgraph=True)
     refused: list[Any] = []
 
     def listener(kind: str, fields: dict[str, Any]) -> None:
@@ -129,7 +131,7 @@ def test_one_graph_serves_all_data(program: Callable[..., Any], backend: str) ->
 
 def test_sizes_may_vary_beside_data() -> None:
     for program in (masked, sliced, nonzero):
-        compiled = torchjit.compile(program, backend="aot_eager", fullgraph=True)
+        compiled: Any = torchjit.compile(program, backend="aot_eager", fullgraph=True)
         for n in (4, 5, 9):
             x = torch.arange(n) % 4 + 1
             torch.testing.assert_close(tree_leaves(compiled(x)), tree_leaves(program(x)))
@@ -173,7 +175,7 @@ def test_a_decision_on_data_says_what_to_do() -> None:
 def test_without_the_settings_they_break() -> None:
     with torchjit.config.patch(capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False):
         for program, reason in ((item, "TJ-FX-001"), (nonzero, "TJ-FX-002")):
-            compiled = torchjit.compile(program, backend="eager")
+            compiled: Any = torchjit.compile(program, backend="eager")
             compiled(torch.tensor([2, 3]))
             assert [r.reason.id for s in compiled.compiled.specializations for r in s.breaks] == [reason]
 

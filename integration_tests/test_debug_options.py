@@ -1,5 +1,7 @@
 """Options that leave something out or write something down: fusion of epilogues, layouts, the debug folder and its pictures."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import os

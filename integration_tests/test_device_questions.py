@@ -1,5 +1,7 @@
 """What programs ask about devices and the flags of `torch.backends`: answered at capture, guarded where the answer may change."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import subprocess

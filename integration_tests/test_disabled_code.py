@@ -1,5 +1,7 @@
 """What is disabled runs as plain Python and stays what it was: functions, methods, classes and modules."""
 
+# mypy: allow-untyped-calls, allow-untyped-decorators, no-warn-return-any
+
 import copy
 import inspect
 import pickle
@@ -220,7 +222,7 @@ def test_copies_of_modules_are_disabled_too(again: Callable[[Any], Any]) -> None
 def test_other_instances_of_the_class_are_captured() -> None:
     torchjit.disable(Told())
     model = Outer(Told())
-    compiled = torchjit.compile(model, backend="eager", fullgraph=True)
+    compiled: Any = torchjit.compile(model, backend="eager", fullgraph=True)
     x = torch.randn(2, 3)
     torch.testing.assert_close(compiled(x), (model.inner.lin(x * 2) + 1) * 3)
 
@@ -235,7 +237,7 @@ def test_modules_not_recursively() -> None:
             return self.inner(x) + (1 if torch.compiler.is_compiling() else 2)
 
     model = Outer(torchjit.disable(Both(), recursive=False))
-    compiled = torchjit.compile(model, backend="eager")
+    compiled: Any = torchjit.compile(model, backend="eager")
     x = torch.randn(2, 3)
     for _ in range(2):
         torch.testing.assert_close(compiled(x), (model.inner.inner.lin(x * 2) + 1 + 2) * 3)

@@ -1,5 +1,7 @@
 """`torchjit.error_on_graph_break`: in blocks, on functions, nested, across breaks."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,7 @@
 """Exceptions whose making breaks the graph: `args`, attributes, notes and causes are those of plain Python, in the region and out of it."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import dataclasses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from typing import Any
 
 import torch
 from torch import nn
@@ -159,7 +160,7 @@ def test_guards_of_what_runs_are_measured_on_request() -> None:
         torchjit.graph_break()
         return y.sin()
 
-    fast = torchjit.compile(f, backend="eager", dynamic=False)
+    fast: Any = torchjit.compile(f, backend="eager", dynamic=False)
     for n in (1, 2):
         fast(X, n)
     compiled = fast.compiled

@@ -1,5 +1,7 @@
 """A fault at each stage: with on_error="eager" results and gradients are eager's after one warning, with "raise" an error of ours is raised."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import importlib.util
@@ -158,7 +160,7 @@ def break_lowering(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 def test_a_lowering_of_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     module, x = Layers(), torch.linspace(-1, 1, 6)
     break_lowering(monkeypatch, Fault("of tanh"))
-    compiled = torchjit.compile(module, on_error="eager")
+    compiled: Any = torchjit.compile(module, on_error="eager")
     for turn in range(2):
         got, told = told_by(lambda: compiled(x))
         torch.testing.assert_close(got, module(x))
@@ -181,7 +183,7 @@ def test_a_lowering_of_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_memory_in_a_lowering(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     """A later call has enough: the operator is not called through aten for ever."""
     x = torch.linspace(-1, 1, 6)
-    compiled = torchjit.compile(lambda x: torch.tanh(x), on_error="eager")
+    compiled: Any = torchjit.compile(lambda x: torch.tanh(x), on_error="eager")
     with monkeypatch.context() as patched:
         break_lowering(patched, error("none left"))
         got, told = told_by(lambda: compiled(x))
@@ -285,7 +287,7 @@ def test_no_memory_while_compiling(error: type[Exception], monkeypatch: pytest.M
     wanted = step(program)
     with monkeypatch.context() as patched:
         break_stage(patched, STAGES["lowering"], lambda: error("none left"))
-        compiled = torchjit.compile(program, on_error="eager")
+        compiled: Any = torchjit.compile(program, on_error="eager")
         got, told = told_by(lambda: step(compiled))
         torch.testing.assert_close(got, wanted, rtol=0, atol=0)
         assert not told

@@ -1,8 +1,11 @@
 """`flex_attention` inside of compiled code: one node of the graph, equal to eager in results and gradients."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -122,7 +125,7 @@ def test_lengths_that_vary_are_one_specialisation():
     def f(q):
         return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s - (i - j).abs())
 
-    compiled = torchjit.compile(f, backend="aot_eager", dynamic=True)
+    compiled: Any = torchjit.compile(f, backend="aot_eager", dynamic=True)
     for length in (128, 192):
         q = torch.randn(1, 2, length, 8)
         scores = q @ q.mT / 8**0.5 - (torch.arange(length)[:, None] - torch.arange(length)).abs()

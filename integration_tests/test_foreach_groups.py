@@ -1,5 +1,7 @@
 """Groups of tensors by device and dtype, which clipping of gradients and optimizers make: also of none, and what is refused."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,10 @@
 """Torch function modes: entered inside they are interpreted; around compiled code they see what they see in eager mode."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -168,14 +172,14 @@ def test_a_mode_around_compiled_code_sees_what_it_sees_in_eager_mode(backend):
             function(torch.ones(3))
         return names.seen
 
-    compiled = torchjit.compile(f, backend=backend)
+    compiled: Any = torchjit.compile(f, backend=backend)
     assert seen(compiled) == seen(compiled) == seen(f)
     compiled(torch.ones(3))
     assert seen(compiled) == seen(f) and len(compiled.compiled.specializations) == 1
 
 
 def test_a_default_device_does_not_keep_from_compiling():
-    compiled = torchjit.compile(lambda x: x + torch.ones(3), backend="eager", fullgraph=True)
+    compiled: Any = torchjit.compile(lambda x: x + torch.ones(3), backend="eager", fullgraph=True)
     with torch.device("cpu"):
         compiled(torch.ones(3))
     assert len(compiled.compiled.specializations) == 1
@@ -196,6 +200,6 @@ def test_the_mode_of_mask_functions_is_interpreted():
         return x.masked_fill(~made, -1.0)
 
     x = torch.randn(2, 4, 4)
-    compiled = torchjit.compile(masks, backend="eager")
+    compiled: Any = torchjit.compile(masks, backend="eager")
     assert torch.equal(compiled(x), masks(x))
     assert [record for made in compiled.compiled.specializations for record in made.breaks] == []

@@ -1,5 +1,7 @@
 """A graph that raises for what is in its tensors: the region's own code runs in its place, so that all is as in plain Python."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import contextlib
@@ -9,6 +11,7 @@ import signal
 import traceback
 import types
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +22,7 @@ from torchjit_core.writing import NEVER, WRITES_FROM
 
 BACKENDS = ("eager", "aot_eager", "inductor")
 GOOD, BAD = torch.tensor([0, 2]), torch.tensor([1, 9])
-LOG = []
+LOG: list[Any] = []
 
 
 def in_the_middle(box, x, i):

@@ -1,5 +1,7 @@
 """Inference tensors outside of inference mode: which views of them are such tensors, and which of them may be written to."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import pytest

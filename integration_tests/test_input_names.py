@@ -1,5 +1,7 @@
 """Inputs of graphs are called what the program calls them, whatever words generated code needs itself."""
 
+# mypy: allow-untyped-calls, no-warn-return-any
+
 from __future__ import annotations
 
 import functools

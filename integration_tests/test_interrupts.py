@@ -1,5 +1,7 @@
 """Exceptions that no operator raises: of handlers of signals, of Ctrl-C, of a user's backend. They come out, once, and leave nothing behind."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import _thread
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +32,7 @@ from torchjit_core.paths import Arg
 from torchjit_inductor.cpp import folders
 from torchjit_vm.capture import operators, real_caches
 
-LOG = []
+LOG: list[Any] = []
 LOCK = threading.Lock()
 
 
@@ -165,7 +168,7 @@ def test_blocks_are_left_where_a_graph_is_interrupted(program, error):
 
     x = torch.ones(3)
     for asynchronous in (False, True):
-        armed = []
+        armed: list[Any] = []
 
         def backend(gm, inputs, armed=armed, asynchronous=asynchronous):
             if not any(node.target is torch.tanh for node in gm.graph.nodes):
@@ -236,7 +239,7 @@ def test_an_interrupt_that_is_caught_on_the_way_comes_out():
                 signal.raise_signal(signal.SIGUSR1)
 
     with handled(Alarm), events.listen(listener):
-        compiled = torchjit.compile(lambda x: x + 1, backend="eager")
+        compiled: Any = torchjit.compile(lambda x: x + 1, backend="eager")
         with pytest.raises(Alarm, match="from the handler"):
             compiled(torch.ones(2))
         assert compiled(torch.ones(2)).tolist() == [2, 2]
@@ -279,7 +282,7 @@ def test_interrupted_compilations_do_not_count(error, fullgraph):
             raise error
         return gm.forward
 
-    compiled = torchjit.compile(lambda x: x * 2, backend=backend, fullgraph=fullgraph)
+    compiled: Any = torchjit.compile(lambda x: x * 2, backend=backend, fullgraph=fullgraph)
     for _ in range(12):
         with pytest.raises(error):
             compiled(torch.ones(3))
@@ -325,7 +328,7 @@ def test_want_of_memory_is_tried_again(error):
             raise error("not now")
         return gm.forward
 
-    compiled = torchjit.compile(lambda x: x * 3, backend=backend, on_error="eager")
+    compiled: Any = torchjit.compile(lambda x: x * 3, backend=backend, on_error="eager")
     for _ in range(3):
         assert compiled(torch.ones(2)).tolist() == [3, 3]
     assert left == [0] and compiled.compiled.root.given_up is None
@@ -525,7 +528,7 @@ def test_a_hit_that_is_interrupted_in_a_guard_makes_no_specialisation(error, mon
     def scaled(x):
         return x * scale(3)
 
-    compiled = torchjit.compile(scaled, backend="eager")
+    compiled: Any = torchjit.compile(scaled, backend="eager")
     for _ in range(2):
         assert compiled(torch.ones(2)).tolist() == [6, 6]
     with interrupted_at(monkeypatch, real_caches._Holds, "__call__", error) as armed:

@@ -1,5 +1,7 @@
 """What libraries ask of compiled modules, by code like theirs; and the libraries themselves where they are installed."""
 
+# mypy: no-warn-return-any
+
 import copy
 import importlib.util
 import sys

@@ -1,5 +1,7 @@
 """What a program says of functions under torchjit's own names: `disallow_in_graph`, `forbid_in_graph`, `nonstrict_trace` ..."""
 
+# mypy: allow-untyped-calls
+
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """Arguments of `mark_unbacked` and its kind, `substitute_in_graph(can_constant_fold_through=)`: ours and upstream's, against eager."""
 
+# mypy: allow-untyped-calls, no-warn-return-any
+
 from __future__ import annotations
 
 import inspect
@@ -27,7 +29,7 @@ MARKS = [
 
 def compiles(f: Callable[..., Any], mark: Callable[..., Any], *sizes: Any, **compile_options: Any) -> int:
     """Run on tensors of these sizes, marked; how often was it compiled?"""
-    compiled = torchjit.compile(f, backend="eager", **compile_options)
+    compiled: Any = torchjit.compile(f, backend="eager", **compile_options)
     for each in sizes:
         tensors = [torch.arange(float(n)) for n in (each if isinstance(each, tuple) else (each,))]
         for x in tensors:
@@ -191,7 +193,7 @@ def test_marks_win_over_names_and_upstreams_settings_count(monkeypatch: pytest.M
         return x * 2
 
     def compiled_entries(mark: Callable[[torch.Tensor], None]) -> int:
-        compiled = torchjit.compile(f, backend="eager", isolate_recompiles=True)
+        compiled: Any = torchjit.compile(f, backend="eager", isolate_recompiles=True)
         for size in (3, 4, 5):
             x = torch.ones(size)
             mark(x)
@@ -235,7 +237,7 @@ def test_an_unbacked_size_decides_nothing() -> None:
     with torchjit.config.patch(unbacked_sources="x:0"):
         with pytest.raises(torchjit.exc.Unsupported, match="TJ-GRD-003"):
             torchjit.compile(f, backend="eager", fullgraph=True)(x)
-        compiled = torchjit.compile(lambda x: x + 1, backend="eager")
+        compiled: Any = torchjit.compile(lambda x: x + 1, backend="eager")
         for size in (0, 1, 5):
             assert torch.equal(compiled(torch.ones(size)), torch.ones(size) + 1)
         assert len(compiled.compiled.entries) == 1
@@ -250,13 +252,13 @@ def test_a_recompile_tells_the_line_to_paste() -> None:
         ((torch.ones(2, 3), 2), (torch.ones(2, 4), 2)),
         ((torch.ones(3), 2), (torch.ones(3), 3)),
     ):
-        compiled = torchjit.compile(f, backend="eager", isolate_recompiles=True)
+        compiled: Any = torchjit.compile(f, backend="eager", isolate_recompiles=True)
         compiled(*first), compiled(*second)
         (advice,) = (r.advice for r in compiled.compiled.stats.recompiles)
         (line,) = re.findall(r'torchjit\.config\.(dynamic_sources = ".*")', advice)
-        told = {}
+        told: dict[Any, Any] = {}
         exec(line, told)
         with torchjit.config.patch(dynamic_sources=told["dynamic_sources"]):
-            pasted = torchjit.compile(f, backend="eager", isolate_recompiles=True)
+            pasted: Any = torchjit.compile(f, backend="eager", isolate_recompiles=True)
             pasted(*first), pasted(*second)
             assert len(pasted.compiled.entries) == 1

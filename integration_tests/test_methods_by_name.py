@@ -1,5 +1,7 @@
 """What `in`, `len` and `iter` do, asked for by the method's name (tensordict writes `d.keys().__contains__(k)`)."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from collections import OrderedDict, deque

@@ -1,5 +1,7 @@
 """Real models with random weights: outputs, gradients and buffers against eager, in one graph."""
 
+# mypy: allow-untyped-calls
+
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -70,7 +72,7 @@ def test_inference_and_training(name: str, backend: str) -> None:
     with torch.no_grad():
         for _ in range(2):
             assert _relative(compiled(x), module(x)) < 1e-4
-    told = compiled.compiled
+    told: Any = compiled.compiled
     assert [len(s.specializations) for s in told.sites] == [2], "one graph for training, one for inference"
     assert not any(s.breaks for s in told.specializations)
 
@@ -79,7 +81,7 @@ def test_inference_and_training(name: str, backend: str) -> None:
 def test_batch_size_becomes_dynamic(backend: str) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
-    compiled = torchjit.compile(module, backend=backend)
+    compiled: Any = torchjit.compile(module, backend=backend)
     for batch in (4, 6, 3, 9):
         x = torch.randn(batch, 8, requires_grad=True)
         (want,) = torch.autograd.grad(module(x).pow(2).sum(), x)

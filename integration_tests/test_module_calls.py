@@ -1,5 +1,7 @@
 """Calls of modules inside a compiled model: hooks, overridden methods and patched classes, against eager."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import gc

@@ -1,5 +1,7 @@
 """However the call of a compiled module is spelled, what binds alike to `forward`'s parameters is one specialisation."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """What the nodes of the final graphs say about the program: value, source line, sequence number, module; the backward's too."""
 
+# mypy: no-warn-return-any
+
 from __future__ import annotations
 
 from collections.abc import Sequence

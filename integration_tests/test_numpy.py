@@ -1,8 +1,11 @@
 """NumPy beside torch in compiled code: what is captured whole, and what breaks and is right; arrays: `test_numpy_arrays`."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -229,7 +232,7 @@ def test_scalars_that_vary_on_each_backend(backend):
     def f(x, i, s):
         return (x * s + i)[i:].sum() * (i + 1) + x[i].sum() * (s / 2), i, s * 3, torch.zeros(i, 2)
 
-    compiled = torchjit.compile(f, backend=backend, fullgraph=True)
+    compiled: Any = torchjit.compile(f, backend=backend, fullgraph=True)
     for value in range(6):
         numbers = np.int64(value), np.float64(value * 0.3)
         xs = [torch.arange(14.0).reshape(7, 2).requires_grad_() for _ in range(2)]
@@ -265,7 +268,7 @@ def test_a_function_of_numpy_runs_for_real_as_a_whole():
         mask = torch.tensor(_spans((x.shape[0], x.shape[1]), 2))
         return torch.where(mask, x, 0.0) * 2
 
-    compiled = torchjit.compile(f, backend="eager")
+    compiled: Any = torchjit.compile(f, backend="eager")
     x = torch.randn(3, 8)
     for seed in range(3):
         np.random.seed(seed)
@@ -294,7 +297,7 @@ def test_a_whole_call_that_is_given_a_changed_object():
 
 
 def test_zeros_and_nans_of_scalar_arguments_are_told_apart():
-    compiled = torchjit.compile(lambda x, s: x / (x * s), backend="eager", fullgraph=True)
+    compiled: Any = torchjit.compile(lambda x, s: x / (x * s), backend="eager", fullgraph=True)
     x = torch.ones(2)
     for s in (
         np.float64(0.0),

@@ -1,8 +1,11 @@
 """NumPy arrays made inside of compiled code: results, their types, layout of memory, what is written, exceptions."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,7 +91,7 @@ def test_sizes_that_change():
         a = x.numpy()
         return np.sin(a) + 1, a.shape, a.sum(axis=0), torch.from_numpy(a.reshape(-1)) * 2
 
-    compiled = torchjit.compile(f, backend="eager")
+    compiled: Any = torchjit.compile(f, backend="eager")
     for n in (3, 4, 5, 6):
         x = torch.randn(n, 4)
         same(compiled(x), f(x))
@@ -113,7 +116,7 @@ def test_arrays_that_were_there_before():
         b = np.sin(a) + SCALED
         return torch.from_numpy(b) * x, b.mean(), a.shape, a
 
-    compiled = torchjit.compile(f, backend="aot_eager", fullgraph=True)
+    compiled: Any = torchjit.compile(f, backend="aot_eager", fullgraph=True)
     for n in (3, 4, 5):
         a, x = np.random.rand(n, 4).astype(np.float32), torch.randn(n, 4)
         got = compiled(a, x)

@@ -1,5 +1,7 @@
 """Debuggers, coverage, profilers: whoever watches, compiled functions give the same results; recursion is as deep as eager."""
 
+# mypy: allow-untyped-calls, no-warn-return-any
+
 from __future__ import annotations
 
 import bdb

@@ -3,6 +3,8 @@
 For the first kind: `uv pip install --target FOLDER onnxruntime onnxscript openvino`, and PYTHONPATH=FOLDER.
 """
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 import importlib.metadata
 import importlib.util
 import sys

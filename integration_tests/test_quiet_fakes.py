@@ -1,8 +1,11 @@
 """Where eager has the last word, users see none of the errors that torch logs about fake tensors."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +27,7 @@ def a_call_that_raises(a, b, i):
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("program", [a_backward_that_raises, a_call_that_raises])
 def test_nothing_is_logged(program, backend):
-    seen = []
+    seen: list[Any] = []
     handler = logging.Handler()
     handler.emit = seen.append
     log = logging.getLogger("torch._subclasses.fake_tensor")

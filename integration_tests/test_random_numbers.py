@@ -1,5 +1,7 @@
 """Python's random numbers in compiled functions: eager's results in every call, and eager's state of the generators."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import random

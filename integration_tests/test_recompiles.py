@@ -1,5 +1,7 @@
 """Misses as data, the recompile limit, stances."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs, no-warn-return-any
+
 from __future__ import annotations
 
 from collections import defaultdict, deque
@@ -21,7 +23,7 @@ def test_every_miss_is_told_as_data() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return getattr(torch, config.act)(x)
 
-    fast = torchjit.compile(f, backend="eager")
+    fast: Any = torchjit.compile(f, backend="eager")
     fast(torch.ones(2))
     config.act = "sin"
     fast(torch.ones(2))
@@ -45,13 +47,13 @@ def test_advice_is_the_line_to_write() -> None:
         torchjit.graph_break()
         return y + sum(more.values())
 
-    fast = torchjit.compile(rows, backend="eager")
+    fast: Any = torchjit.compile(rows, backend="eager")
     for columns in (3, 4):
         fast(torch.ones(2, columns))
     outer, behind = fast.compiled.stats.recompiles
     assert "torchjit.mark_dynamic(pixels, 1)" in outer.advice
     assert "argument that it comes from" in behind.advice and "mark_dynamic(y" not in behind.advice
-    strided = torchjit.compile(lambda pixels: pixels + 1, backend="eager")
+    strided: Any = torchjit.compile(lambda pixels: pixels + 1, backend="eager")
     strided(torch.ones(4, 4))
     strided(torch.ones(4, 4).t())
     assert "lie in memory alike" in strided.compiled.stats.recompiles[0].advice
@@ -61,7 +63,7 @@ def test_of_many_keyword_arguments_those_are_told_that_differ() -> None:
     def total(**kwargs: torch.Tensor) -> torch.Tensor:
         return sum(kwargs.values(), torch.zeros(()))
 
-    fast = torchjit.compile(total, backend="eager")
+    fast: Any = torchjit.compile(total, backend="eager")
     many = {f"a_long_name_of_a_keyword_argument_{k}": torch.ones(2) for k in range(9)}
     for call in (many, many | {"last": torch.ones(2)}, {"first": torch.ones(2)}, {"second": torch.ones(2)}):
         fast(**call)
@@ -93,7 +95,7 @@ def test_appending_does_not_depend_on_the_length() -> None:
         history.note(loss)
         return loss
 
-    fast = torchjit.compile(f, backend="eager")
+    fast: Any = torchjit.compile(f, backend="eager")
     histories = History(), History()
     for history, run in zip(histories, (f, fast), strict=True):
         history.metrics["double"], history.metrics["squares"] = [], []
@@ -147,7 +149,7 @@ def test_the_limit_runs_eagerly_and_warns_once() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x + len(values[0])
 
-    fast = torchjit.compile(f, backend="eager")
+    fast: Any = torchjit.compile(f, backend="eager")
     with (
         torchjit.config.patch(cache_size_limit=3, automatic_dynamic_shapes=False),
         pytest.warns(RuntimeWarning) as told,
@@ -201,7 +203,7 @@ def test_the_accumulated_limit_names_the_causes_of_all_regions() -> None:
         torchjit.graph_break()
         return y * len(mode[0])
 
-    fast = torchjit.compile(f, backend="eager")
+    fast: Any = torchjit.compile(f, backend="eager")
     with (
         torchjit.config.patch(accumulated_recompile_limit=5, automatic_dynamic_shapes=False),
         pytest.warns(RuntimeWarning) as told,
@@ -311,14 +313,14 @@ def test_a_module_s_arguments_have_the_names_of_forward() -> None:
 
 
 def test_kinds_of_tensors_are_told_in_words():
-    f = torchjit.compile(lambda x: x * 2, backend="eager")
+    f: Any = torchjit.compile(lambda x: x * 2, backend="eager")
     f(torch.ones(3))
     with torch.inference_mode():
         f(torch.ones(3))
     told = f.compiled.stats.recompiles[-1]
     assert "outside of inference mode" in told.expected and "made in inference mode" in told.actual
     assert "inference mode" in told.advice
-    g = torchjit.compile(lambda z: z * 2, backend="eager")
+    g: Any = torchjit.compile(lambda z: z * 2, backend="eager")
     z = torch.ones(3, dtype=torch.complex64)
     g(z), g(z.conj())
     assert g.compiled.stats.recompiles[-1].actual == "a tensor with Conjugate"

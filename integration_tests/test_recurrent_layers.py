@@ -1,5 +1,7 @@
 """`nn.RNN`, `nn.GRU`, `nn.LSTM`: one operator forward and one backward, with eager PyTorch's values, gradients and random numbers."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,7 @@
 """`compile(dynamic_shapes=...)`, `explain(f, dynamic=...)` and `list_mode_options(mode, dynamic)`."""
 
+# mypy: allow-untyped-decorators, no-warn-return-any
+
 from typing import Any
 
 import pytest

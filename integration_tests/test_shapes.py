@@ -1,5 +1,7 @@
 """Numbers and sizes that change between calls: they become inputs, and results stay eager's to the bit."""
 
+# mypy: allow-untyped-calls, no-warn-return-any
+
 from __future__ import annotations
 
 import math
@@ -31,7 +33,7 @@ def same(want: Any, got: Any, *, exact: bool) -> None:
 
 def compilations(fn: Callable[..., Any], calls: Sequence[tuple[Any, ...]], backend: str, **options: Any) -> int:
     """Call the compiled function with each, compare with eager, and count specialisations."""
-    compiled = torchjit.compile(fn, backend=backend, on_error="raise", **options)
+    compiled: Any = torchjit.compile(fn, backend=backend, on_error="raise", **options)
     for arguments in calls:
         same(fn(*arguments), compiled(*arguments), exact=backend != "inductor")
     specializations = compiled.compiled.specializations
@@ -93,7 +95,7 @@ def test_gradients_flow_past_a_float() -> None:
         return ((x * a).sin() * x.pow(2)).sum() * (a + 1)
 
     for backend in ("aot_eager", "inductor"):
-        compiled = torchjit.compile(loss, backend=backend, on_error="raise")
+        compiled: Any = torchjit.compile(loss, backend=backend, on_error="raise")
         for a in (0.5, 0.25, -1.5, 2.0):
             x = torch.linspace(-1, 1, 5, requires_grad=True)
             y = x.detach().clone().requires_grad_()
@@ -124,7 +126,7 @@ class Scheduled(torch.nn.Module):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_attributes_that_change_become_inputs(backend: str) -> None:
     model = Scheduled()
-    compiled = torchjit.compile(model, backend=backend, on_error="raise")
+    compiled: Any = torchjit.compile(model, backend=backend, on_error="raise")
     for step in range(6):
         model.rate, model.step = 0.1 / (step + 1), step * step
         want = model(torch.ones(2, 3))
@@ -140,7 +142,7 @@ def test_numbers_stay_inputs_after_a_graph_break() -> None:
         torchjit.graph_break()
         return y + a * n
 
-    compiled = torchjit.compile(broken, backend="eager", on_error="raise")
+    compiled: Any = torchjit.compile(broken, backend="eager", on_error="raise")
     for step in range(6):
         same(broken(torch.ones(2), step / 3, step), compiled(torch.ones(2), step / 3, step), exact=True)
     assert [len(site.specializations) for site in compiled.compiled.sites] == [2, 2]

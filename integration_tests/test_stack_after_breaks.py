@@ -1,5 +1,7 @@
 """What a program sees of the stack after a graph break: its depth, its frames, the tracebacks of its exceptions."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,7 @@
 """A slice of the staleness fuzzer, and what it found, as tests of their own."""
 
+# mypy: no-warn-return-any
+
 from __future__ import annotations
 
 import collections

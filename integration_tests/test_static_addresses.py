@@ -1,5 +1,7 @@
 """`mark_static_address`: CUDA graphs read and write a marked tensor where it lies. On a simulated device, against eager."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import functools
@@ -78,7 +80,7 @@ def test_without_a_mark_it_is(made: Made) -> None:
 
 
 def test_memory_elsewhere_is_recorded_anew(made: Made) -> None:
-    compiled = torchjit.compile(accumulate, backend="cudagraphs")
+    compiled: Any = torchjit.compile(accumulate, backend="cudagraphs")
     caches = [torch.zeros(4) for _ in range(2)]
     for cache in caches:
         torchjit.mark_static_address(cache)
@@ -90,7 +92,7 @@ def test_memory_elsewhere_is_recorded_anew(made: Made) -> None:
 
 
 def test_a_guarded_address_compiles_anew(made: Made) -> None:
-    compiled = torchjit.compile(accumulate, backend="cudagraphs")
+    compiled: Any = torchjit.compile(accumulate, backend="cudagraphs")
     caches = [torch.zeros(4) for _ in range(2)]
     for cache in caches:
         torchjit.mark_static_address(cache, guard=True)

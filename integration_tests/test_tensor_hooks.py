@@ -1,8 +1,11 @@
 """`Tensor.register_hook` inside compiled code: captured for tensors that the region makes, else as in eager PyTorch."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -165,7 +168,7 @@ def test_numbers_of_handles_are_no_part_of_a_specialization():
         handle.remove()
         return y, handle
 
-    compiled = torchjit.compile(f, backend="eager")
+    compiled: Any = torchjit.compile(f, backend="eager")
     handles = [compiled(torch.randn(2, 4))[1] for _ in range(5)]
     assert len(compiled.compiled.specializations) <= 2  # the second finds a dict of hooks, which is empty
     numbers = [handle.id for handle in handles]
@@ -186,7 +189,7 @@ def test_backward_hooks_of_modules_break_only_where_there_are_gradients(gradient
     seen = []
     for compiled in (False, True):
         torch.manual_seed(0)
-        log = []
+        log: list[Any] = []
         model = _module_with_hooks(log)
         call = torchjit.compile(model, backend="eager") if compiled else model
         x = torch.ones(2, 3, requires_grad=gradients is True)

@@ -1,5 +1,7 @@
 """Random programs of tensors (`fuzz_tensors.py` runs more of them), and what they showed."""
 
+# mypy: allow-untyped-calls, no-warn-return-any
+
 from __future__ import annotations
 
 import copy

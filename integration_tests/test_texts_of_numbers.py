@@ -1,5 +1,7 @@
 """Texts of numbers that vary between calls, as training loops print them: no specialisation for each number."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import logging

@@ -1,6 +1,10 @@
 """`torch.vmap` and `torch.func` inside compiled code: one graph, and the results of eager PyTorch."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -134,7 +138,7 @@ def test_sizes_that_vary():
     def f(x):
         return torch.vmap(func.grad(_loss))(x) * x.shape[0]
 
-    compiled = torchjit.compile(f, backend="eager", fullgraph=True, dynamic=True)
+    compiled: Any = torchjit.compile(f, backend="eager", fullgraph=True, dynamic=True)
     for n in (3, 5, 7):
         check(compiled, f, torch.randn(n, 4))
     assert len(compiled.compiled.specializations) == 1
@@ -164,7 +168,7 @@ def test_arguments_written_under_vmap():
     check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(3, 4))
 
 
-kept = []
+kept: list[Any] = []
 
 
 def _written_since(x):

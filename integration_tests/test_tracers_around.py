@@ -1,5 +1,7 @@
 """Another tracer, or a mode of the program, around compiled code sees plain operations, however warm that code is."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import warnings

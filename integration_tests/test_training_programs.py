@@ -1,5 +1,7 @@
 """A table of training programs, compiled, against eager PyTorch: results, aliasing, gradients, mutations, versions, errors."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from typing import Any

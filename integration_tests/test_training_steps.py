@@ -1,5 +1,7 @@
 """What training code does around its graphs, against eager PyTorch: second derivatives, several losses, scaled gradients, layers."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from collections.abc import Callable

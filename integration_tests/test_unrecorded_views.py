@@ -1,5 +1,7 @@
 """`requires_grad` of views that are made where autograd does not record: in inference mode and under `no_grad`."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,7 @@
 """What a program says through `torch.compiler` and `torch._dynamo` counts: markers, marks on tensors, registrations."""
 
+# mypy: allow-untyped-calls, allow-untyped-decorators, no-warn-return-any
+
 import binascii
 import inspect
 import warnings
@@ -138,7 +140,7 @@ class TestNestedRegions:
 
 class TestMarksOnTensors:
     def sizes(self, mark: Any, *shapes: int, **options: Any) -> int:
-        compiled = torchjit.compile(lambda x: x.sin() * x.shape[0], backend="eager", **options)
+        compiled: Any = torchjit.compile(lambda x: x.sin() * x.shape[0], backend="eager", **options)
         for n in shapes:
             x = torch.randn(n, 3)
             mark(x)

@@ -1,5 +1,7 @@
 """Switches, settings, stances, resets and registrations that a program makes through upstream's own names; ours win."""
 
+# mypy: allow-untyped-calls, allow-untyped-decorators
+
 import contextlib
 import functools
 import os
@@ -214,7 +216,7 @@ class TestSettings:
                 assert breaks() == 1
         assert breaks() == 1
         with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
-            compiled = torchjit.compile(double, backend="eager")
+            compiled: Any = torchjit.compile(double, backend="eager")
             for n in (2, 3, 4):
                 compiled(torch.ones(n))
             assert len(compiled.compiled.specializations) == 3

@@ -1,5 +1,7 @@
 """Indices that are numbers which vary: one compilation serves them, and reads and writes what eager PyTorch does."""
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -46,7 +48,7 @@ WRITES = {"assigned": assign}
 @pytest.mark.parametrize("name", [*READS, *WRITES])
 def test_one_compilation_serves_all_places(name: str, backend: str) -> None:
     program = {**READS, **WRITES}[name]
-    compiled = torchjit.compile(program, backend=backend, fullgraph=True)
+    compiled: Any = torchjit.compile(program, backend=backend, fullgraph=True)
     with torchjit.config.patch(capture_dynamic_output_shape_ops="mask" in name):
         for i in (2, 3, 4, 5, -2, -3):
             x = torch.arange(216.0).reshape(6, 6, 6)
@@ -146,7 +148,7 @@ SLICES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 def test_slices_by_numbers_that_only_the_run_knows(name: str, backend: str) -> None:
     program = SLICES[name]
     with torchjit.config.patch(capture_scalar_outputs=True, on_error="raise"):
-        compiled = torchjit.compile(program, backend=backend, fullgraph=name != "caught")
+        compiled: Any = torchjit.compile(program, backend=backend, fullgraph=name != "caught")
         for number in (3, 5, 0, 9, 1, -2, 13, -20):
             x = torch.arange(10.0)
             y, t = x.clone(), torch.tensor(number)

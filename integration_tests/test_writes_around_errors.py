@@ -1,9 +1,12 @@
 """Graphs that write to memory from outside and raise: plain Python runs in their place as long as nothing has been written."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import copy
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -162,7 +165,7 @@ def test_all_memory_and_effects_are_those_of_plain_python(cls, grad, backend):
     assert bool(torchjit.counters["graph_break"]) == (tried and not again)
 
 
-CALLS = []
+CALLS: list[Any] = []
 
 
 @torch.library.custom_op("writes_around_errors::roots", mutates_args=())

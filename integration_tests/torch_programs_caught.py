@@ -1,5 +1,7 @@
 """Errors that hang on what is in a tensor, and a `try` around them; models copied and changed inside."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import copy

@@ -1,5 +1,7 @@
 """Programs that register and remove hooks inside: of leaves that were there before, of modules, kept or removed again."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -71,7 +73,7 @@ def a_hook_after_accumulation(model, log):
 
 @_hooked(2, ordered=False)
 def hooks_removed_in_the_next_call(model, log):
-    handles = []
+    handles: list[Any] = []
 
     def f(x):
         for handle in handles:

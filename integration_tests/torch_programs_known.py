@@ -1,5 +1,7 @@
 """Indices, lengths, masks and time steps held in tensors: made of constants, so that they are known, or rows taken by a number that is not."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 from typing import Any

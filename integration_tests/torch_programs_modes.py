@@ -1,5 +1,7 @@
 """Programs that enter modes inside of a region: inference mode, a default device."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import torch

@@ -1,5 +1,7 @@
 """Programs that make, freeze, replace and reparametrize parameters inside of a region."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The default generator's state, read, set and seeded inside of a compiled function: each call is a break, with eager's numbers."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import torch

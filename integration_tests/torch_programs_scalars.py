@@ -1,5 +1,7 @@
 """Numbers that are members of enums or lie in tensors, and comparisons of tensors with what is no number."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import enum

@@ -1,5 +1,7 @@
 """Programs over subclasses of torch.Tensor that see calls through `__torch_function__`, torch's or their own."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Training steps in one function: the loss, its backward, the optimizer's step, averages and scaling, inside the region."""
 
+# mypy: allow-untyped-calls, allow-untyped-defs
+
 from __future__ import annotations
 
 import copy

@@ -1,5 +1,7 @@
 """Training programs about the backward: tangents, hooks, custom functions and operators, random numbers, modules."""
 
+# mypy: allow-untyped-calls, allow-untyped-decorators, no-warn-return-any
+
 from __future__ import annotations
 
 from collections.abc import Callable

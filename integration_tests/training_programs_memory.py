@@ -1,5 +1,7 @@
 """Training programs about memory: inputs and results that share it, writes, sizes changed in place."""
 
+# mypy: allow-untyped-calls, allow-untyped-decorators
+
 from __future__ import annotations
 
 from typing import Any

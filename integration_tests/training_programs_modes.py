@@ -1,5 +1,7 @@
 """Training programs about autocast, grad modes, tensor subclasses and kinds of numbers."""
 
+# mypy: allow-untyped-calls, allow-untyped-decorators
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,8 @@
 """What `test_triton_kernels` runs: prints, for each program, whether it did what eager does, and its breaks; then the kernels of
 `flex_attention` that agree (`flex_program`), here because a process with an interpreting Triton takes seconds to start."""
 
+# mypy: allow-untyped-decorators, allow-untyped-defs
+
 from __future__ import annotations
 
 from typing import Any

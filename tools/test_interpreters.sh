@@ -29,10 +29,13 @@ for version in 3.11 3.12 3.13; do
   found+=("$version")
   for name in vm frame guards; do
     echo "-- torchjit-$name on $("$python" --version)"
-    extra=()
-    [ "$name" = guards ] && extra=(--extra torch) # tensors are read raw: that depends on the interpreter too
+    extra=() ignored=()
+    if [ "$name" = guards ]; then
+      extra=(--extra torch) # tensors are read raw: that depends on the interpreter too
+      ignored=(--ignore "packages/torchjit-guards/tests/test_guards_shapes.py") # arithmetic of sizes does not
+    fi
     uv run -q --isolated --exact --no-editable --no-default-groups "${built[@]}" --python "$python" --package "torchjit-$name" --group test "${extra[@]}" \
-      pytest -q -p no:cacheprovider "packages/torchjit-$name"
+      pytest -q -p no:cacheprovider "${ignored[@]}" "packages/torchjit-$name"
   done
 done
 [ ${#found[@]} -gt 0 ] || { echo "no supported interpreter found" >&2; exit 1; }
