@@ -159,7 +159,7 @@ def _status_of(arguments: list[str]) -> int:
 if __name__ == "__main__":
     import torch  # noqa: F401  only the template does
 
-    import torchjit.pipeline  # noqa: F401
+    import torchjit_backends.pipeline  # noqa: F401
     import torchjit_inductor  # noqa: F401
     import torchjit_session.compilation  # noqa: F401
     import torchjit_vm  # noqa: F401  what is imported when it is asked for
