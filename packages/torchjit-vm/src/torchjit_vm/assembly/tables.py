@@ -91,21 +91,25 @@ def _put_location(out: bytearray, units: int, position: Position, previous_line:
             head(_NO_COLUMNS)
             _put_signed(out, delta)
             return line
-    elif end_line == line:
-        if delta == 0 and column < 80 and 0 <= end_column - column < 16:
-            head(column >> 3)
-            out.append((column & 7) << 4 | end_column - column)
-            return line
-        if 0 <= delta < 3 and column < 128 and end_column < 128:
-            head(_ONE_LINE + delta)
-            out.extend((column, end_column))
-            return line
+    elif end_line == line and (form := _on_one_line(delta, column, end_column)) is not None:
+        head(form[0])
+        out.extend(form[1:])
+        return line
     head(_LONG)
     _put_signed(out, delta)
     _put_varint(out, 0 if end_line is None else end_line - line)
     _put_varint(out, 0 if column is None else column + 1)
     _put_varint(out, 0 if end_column is None else end_column + 1)
     return line
+
+
+def _on_one_line(delta: int, column: int, end_column: int) -> tuple[int, ...] | None:
+    """Kind and bytes of an entry of one line, if there is one that it fits."""
+    if delta == 0 and column < 80 and 0 <= end_column - column < 16:
+        return column >> 3, (column & 7) << 4 | end_column - column
+    if 0 <= delta < 3 and column < 128 and end_column < 128:
+        return _ONE_LINE + delta, column, end_column
+    return None
 
 
 def encode_locations(runs: Iterable[tuple[int, Position]], first_line: int, *, merge: bool) -> bytes:

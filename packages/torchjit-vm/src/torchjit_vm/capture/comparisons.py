@@ -28,21 +28,25 @@ def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
     if left is right:
         return True
     if type(left) is Const or type(right) is Const:
-        if type(left) is Const and type(right) is Const:
-            return _same_constant(domain, left, right)
-        const, other = (left, right) if type(left) is Const else (right, left)
-        if type(other) is Leaf and type(const) is Const and domain.leaves.type_of(other.payload) is type(const.value):
-            return is_(domain, const, settled(domain, other))  # numbers: some are one object wherever they are made
-        type_of(domain, const)  # the types differ, and that is relied on
-        return False
+        return _is_constant(domain, left, right) if type(left) is Const else _is_constant(domain, right, left)
     if type(left) is Known and type(right) is Known:
         return left.obj is right.obj
     first, second = getattr(left, "path", None), getattr(right, "path", None)
-    if first is not None and second is not None and left.real is not NEW and right.real is not NEW:  # type: ignore[attr-defined]
-        if left.real is right.real:  # type: ignore[attr-defined]
-            domain.guard_same(first, second)
-            return True
-        domain.guard_different(first, second)
+    if first is None or second is None or left.real is NEW or right.real is NEW:  # type: ignore[attr-defined]
+        return False
+    same: bool = left.real is right.real  # type: ignore[attr-defined]
+    (domain.guard_same if same else domain.guard_different)(first, second)
+    return same
+
+
+def _is_constant(domain: CaptureDomain, const: Value, other: Value) -> bool:
+    if type(const) is not Const:
+        raise AssertionError("no constant")
+    if type(other) is Const:
+        return _same_constant(domain, const, other)
+    if type(other) is Leaf and domain.leaves.type_of(other.payload) is type(const.value):
+        return is_(domain, const, settled(domain, other))  # numbers: some are one object wherever they are made
+    type_of(domain, const)  # the types differ, and that is relied on
     return False
 
 

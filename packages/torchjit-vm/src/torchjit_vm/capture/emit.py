@@ -228,39 +228,44 @@ def write_break(
     return writer.regions
 
 
-@final
-class _State:
-    """A frame at the break, its live values as expressions."""
+class FrameValues:
+    """What a frame holds, as expressions: of its locals those in `live`, and those that somebody would miss (`held`)."""
 
-    __slots__ = ("cells", "frame", "handled", "held", "instead", "locals", "pc", "row", "sought", "stack")
-
-    def __init__(
-        self, out: Rebuilder, frame: Frame[Value], handled: Value | None, innermost: bool, own_frame: bool
-    ) -> None:
+    def __init__(self, out: Rebuilder, frame: Frame[Value], live: frozenset[int]) -> None:
         code = frame.code
-        self.frame = frame
-        self.pc = frame.pc
-        self.row = code.handler_of(frame.pc - 1)
-        live = live_locals(code, frame.pc - 1) if innermost else frozenset[int]()
-        if not innermost and frame.pc < len(code.instrs):
-            live = live_locals(code, frame.pc)
-            if self.row is not None:
-                live |= live_locals(code, self.row.target)
         shared = {*code.code.co_cellvars, *code.code.co_freevars}
         self.stack: list[str | None] = [None if v is None else out.expr(v) for v in frame.stack]
         self.cells: dict[int, str] = {}
         self.locals: dict[int, str] = {}
         self.held: set[int] = set()
         for i, value in enumerate(frame.fast):
-            if value is None:
-                continue
             if type(value) is CellValue and code.locals[i] in shared:
                 self.cells[i] = out.expr(value)
-            elif own_frame or i in live or (innermost and i in _live_after(frame)):
+            elif value is not None and (i in live or would_be_missed(out.domain, value)):
                 self.locals[i] = out.expr(value)
-            elif would_be_missed(out.domain, value):
-                self.locals[i] = out.expr(value)
-                self.held.add(i)
+                if i not in live:
+                    self.held.add(i)
+
+
+def live_behind(frame: Frame[Value]) -> frozenset[int]:
+    """The locals that are live behind the current instruction, or in its handler."""
+    code, row = frame.code, frame.code.handler_of(frame.pc - 1)
+    live = live_locals(code, frame.pc) if frame.pc < len(code.instrs) else frozenset[int]()
+    return live if row is None else live | live_locals(code, row.target)
+
+
+@final
+class _State(FrameValues):
+    """A frame at the break."""
+
+    def __init__(
+        self, out: Rebuilder, frame: Frame[Value], handled: Value | None, innermost: bool, own_frame: bool
+    ) -> None:
+        self.frame = frame
+        self.pc = frame.pc
+        self.row = frame.code.handler_of(frame.pc - 1)
+        live = live_locals(frame.code, frame.pc - 1) if innermost else live_behind(frame)
+        super().__init__(out, frame, frozenset(range(len(frame.fast))) if own_frame else live)
         self.handled = None if handled is None else out.expr(handled)
         lookup = frame.on_raise
         self.sought: tuple[str, str, str | None] | None = None
@@ -268,12 +273,6 @@ class _State:
             asked = None if lookup.fallback is None else out.expr(lookup.fallback)
             self.sought = out.expr(lookup.value), lookup.name, asked
         self.instead = None if frame.instead is None else out.expr(frame.instead)
-
-
-def _live_after(frame: Frame[Value]) -> frozenset[int]:
-    """Locals that any outcome of the current instruction may read."""
-    code, index = frame.code, frame.pc - 1
-    return live_locals(code, index)
 
 
 @final

@@ -197,12 +197,7 @@ def _computed(domain: CaptureDomain, function: Op, *values: Value) -> Const | No
         return None
     if function in _DIVISIONS and not _divides_exactly(domain, function, values, operands):
         return None
-    try:
-        with caught_warnings():
-            warnings.simplefilter("error")
-            result = function(*(_seen(domain, v) for v in values))
-    except Exception:  # the usual way shows the program its error or its warning
-        return None
+    result = _result(domain, function, values)
     limits = domain.policy.number_limits(type(result))
     if limits is None:
         return None
@@ -214,6 +209,16 @@ def _computed(domain: CaptureDomain, function: Op, *values: Value) -> Const | No
     made.used, made.made = False, (function, values)
     domain.of(NumberLeaves)[made] = leaf
     return made
+
+
+def _result(domain: CaptureDomain, function: Op, values: Sequence[Value]) -> object:
+    """What the library gives at capture; None where the usual way shows the program its error or its warning."""
+    try:
+        with caught_warnings():
+            warnings.simplefilter("error")
+            return function(*(_seen(domain, v) for v in values))
+    except Exception:
+        return None
 
 
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)

@@ -148,25 +148,28 @@ def binary(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Va
         return subscripts.getitem(domain, left, right)
     if domain.library_values and (made := library_numbers.binary(domain, binary, function, left, right)) is not None:
         return made
-    tl, tr = type(left), type(right)
+    kinds = type(left), type(right)
     if type(left) is Const and type(right) is Const:
         return _binary_constants(domain, function, left, right)
-    if tl is AtomObject or tr is AtomObject:
-        plain = _plain_operands(domain, function, left, right)
-        if type(plain[0]) is Const and type(plain[1]) is Const:
-            return _compute_plain(domain, function, left, right)
-        if plain != (left, right):
-            return binary(domain, function, *plain)
-    if function in (operator.mod, operator.imod) and type(left) is Const and isinstance(left.value, (str, bytes)):
-        return _percent(domain, left, right)
-    if tl is Leaf or tr is Leaf:
+    answer = _binary_atoms(domain, function, left, right) if AtomObject in kinds else None
+    if answer is None and type(left) is Const and function in _PERCENT:
+        answer = _percent(domain, left, right)
+    if answer is None and Leaf in kinds:
         answer = _binary_leaf(domain, function, left, right)
-        if answer is not None:
-            return answer
+    if answer is not None:
+        return answer
     if function not in INPLACE:
         return _operate(domain, function, as_tuple(left), as_tuple(right), function)
     changed = _in_place(domain, function, left, right)
     return changed or _operate(domain, INPLACE[function][1], as_tuple(left), as_tuple(right), function)
+
+
+def _binary_atoms(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value | None:
+    """Operators of C on values with classes of their own; None where these have a say."""
+    plain = _plain_operands(domain, function, left, right)
+    if type(plain[0]) is Const and type(plain[1]) is Const:
+        return _compute_plain(domain, function, left, right)
+    return binary(domain, function, *plain) if plain != (left, right) else None
 
 
 def _binary_constants(domain: CaptureDomain, function: Op, left: Const, right: Const) -> Value:
@@ -195,7 +198,7 @@ def _changes_in_place(domain: CaptureDomain, value: Value) -> bool:
 
 def _compute_plain(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value:
     """An operator of C on values with classes of their own, which only its errors tell of."""
-    formats = function in (operator.mod, operator.imod) and isinstance(real_of(domain, left), (str, bytes))
+    formats = function in _PERCENT and isinstance(real_of(domain, left), (str, bytes))
     if formats and not is_constant(domain, right):
         return texts.percent(domain, stripped(domain, left), right)
     return compute(domain, function, real_of(domain, left), real_of(domain, right))
@@ -214,8 +217,10 @@ def _plain_operands(domain: CaptureDomain, function: Op, left: Value, right: Val
     return plain
 
 
-def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
-    """`text % values`."""
+def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value | None:
+    """`text % values`; None for a number."""
+    if not isinstance(left.value, (str, bytes)):
+        return None
     later = None if texts.may_refuse(domain, left, right) else made_later(domain, operator.mod, left, right)
     if later is not None:
         return later
@@ -231,6 +236,7 @@ def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
 
 _NUMBERS = (int, float, bool, complex)
 _JOINS = (operator.add, operator.iadd)
+_PERCENT = (operator.mod, operator.imod)
 
 
 def _user_operator(domain: CaptureDomain, value: Obj, function: Op) -> bool:

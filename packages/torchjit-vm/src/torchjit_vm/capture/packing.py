@@ -223,30 +223,10 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
         raise domain.error(TypeError, "called match pattern must be a class")
     if not _is_instance(domain, value, cls):
         return None
-    found: list[Value] = []
-    wanted = iteration.items_of(domain, names)
-    positional: list[Value] = []
-    if count:
-        arguments = attributes.lookup(domain, cls, "__match_args__")
-        itself = arguments is None and cls.obj.__flags__ & _MATCHES_ITSELF
-        known: list[Value] = []
-        if arguments is not None:
-            if type_of(domain, arguments) is not tuple:
-                kind, given = cls.obj.__name__, type_of(domain, arguments).__name__
-                raise domain.error(TypeError, f"{kind}.__match_args__ must be a tuple (got {given})")
-            known = iteration.items_of(domain, arguments)
-        if itself and count == 1:
-            found.append(value)
-        else:
-            allowed = 1 if itself else len(known)
-            if count > allowed:
-                s = "" if allowed == 1 else "s"
-                kind = cls.obj.__name__
-                text = f"{kind}() accepts {allowed} positional sub-pattern{s} ({count} given)"
-                raise domain.error(TypeError, text)
-            positional = known[:count]
+    positional = _positional(domain, cls, count)
+    found: list[Value] = [value] * (positional is None)
     seen = set()
-    for given_name in (*positional, *wanted):
+    for given_name in (*(positional or ()), *iteration.items_of(domain, names)):
         if type_of(domain, given_name) is not str:
             kind = type_label(type_of(domain, given_name))
             raise domain.error(TypeError, f"__match_args__ elements must be strings (got {kind})")
@@ -260,3 +240,21 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
             return None
         found.append(attribute)
     return TupleValue(found)
+
+
+def _positional(domain: CaptureDomain, cls: Known, count: int) -> list[Value] | None:
+    """The names of the attributes that positional sub-patterns are for; None if the one is for the object itself."""
+    arguments = attributes.lookup(domain, cls, "__match_args__") if count else Const(())
+    if arguments is None and cls.obj.__flags__ & _MATCHES_ITSELF:
+        known = None
+    elif arguments is not None and type_of(domain, arguments) is not tuple:
+        given = type_of(domain, arguments).__name__
+        raise domain.error(TypeError, f"{cls.obj.__name__}.__match_args__ must be a tuple (got {given})")
+    else:
+        known = [] if arguments is None else iteration.items_of(domain, arguments)
+    allowed = 1 if known is None else len(known)
+    if count > allowed:
+        s = "" if allowed == 1 else "s"
+        text = f"{cls.obj.__name__}() accepts {allowed} positional sub-pattern{s} ({count} given)"
+        raise domain.error(TypeError, text)
+    return None if known is None else known[:count]

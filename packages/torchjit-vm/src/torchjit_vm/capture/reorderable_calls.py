@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 from torchjit_core.guards import Predicate
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import dicts, library, runtime
+from torchjit_vm.capture import library, runtime
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.effect_records import ReorderedCall, Standin
 from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import QUIET, UNKNOWN_CALL
 from torchjit_vm.capture.source import in_frames
+from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, Const, DictValue, Known, Leaf, ListValue, Obj, SetValue, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Const, DictValue, Known, Leaf, Obj, SetValue, TupleValue, Value
 from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
@@ -94,39 +95,30 @@ def _plain_stdout(domain: CaptureDomain) -> bool:
 
 
 def _snapshots(domain: CaptureDomain, values: Sequence[Value], leaves: bool = False) -> list[Value] | None:
-    found = [_snapshot(domain, v, leaves) for v in values]
-    return None if None in found else [v for v in found if v is not None]
+    try:
+        return [_snapshot(domain, v, leaves) for v in values]
+    except _Changing:
+        return None
 
 
-def _snapshot(domain: CaptureDomain, value: Value, leaves: bool) -> Value | None:
-    """The value as it is now: itself if it cannot change, a copy of a plain container; None for anything else."""
+class _Changing(Exception):
+    """What a value is later cannot be told."""
+
+
+def _snapshot(domain: CaptureDomain, value: Value, leaves: bool) -> Value:
+    """The value as it is now: itself if it cannot change, a copy of a plain container."""
     if type(value) is Const:
         type_of(domain, value)  # which guards the type, so that it stays a constant
         return value
-    if type(value) is Leaf:
-        return value if leaves or domain.leaves.type_of(value.payload) in (bool, int, float) else None
-    cls = getattr(value, "cls", None)
-    if cls not in (list, dict, set, frozenset) and not (isinstance(value, TupleValue) and _shown_by_c(value.cls)):
-        return None
-    if isinstance(value, DictValue):
-        keys, items = [], []
-        for key, item in dicts.dict_pairs(domain, value):
-            keys.append(key)
-            items.append(item)
-        copied = _snapshots(domain, items, leaves)
-        if copied is None or not all(type(k) is Const for k in keys):
-            return None
-        made = DictValue()
-        made.entries = {k.value: (k, v) for k, v in zip(keys, copied, strict=True) if type(k) is Const}
-        return made
-    if isinstance(value, (ListValue, TupleValue, SetValue)):
-        inside = _snapshots(domain, domain.unpack_all(value), leaves)
-        if inside is None:
-            return None
-        if isinstance(value, SetValue):
-            return SetValue(dict(value.entries or {}), value.cls)
-        return ListValue(inside) if isinstance(value, ListValue) else TupleValue(inside, value.cls)
-    return None
+    if type(value) is Leaf and (leaves or domain.leaves.type_of(value.payload) in (bool, int, float)):
+        return value
+    cls, copy = getattr(value, "cls", None), SLOTS[type(value)].copy
+    plain = cls in (list, dict, set, frozenset) or (isinstance(value, TupleValue) and _shown_by_c(value.cls))
+    if copy is None or not plain:
+        raise _Changing
+    for key in domain.unpack_all(value) if isinstance(value, (DictValue, SetValue)) else ():
+        _snapshot(domain, key, leaves)
+    return copy(domain, value, lambda part: _snapshot(domain, part, leaves), lambda made: None)
 
 
 def _shown_by_c(cls: type) -> bool:
@@ -143,30 +135,35 @@ def _no_errors(filters: Any) -> bool:
 
 @builtin(warnings.warn)
 def _warn(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    """`warnings.warn(text, category, stacklevel)`, as `warn_explicit` with the place that it is about."""
-    names = ("message", "category", "stacklevel", "source")
-    if len(args) > len(names) or not set(kwargs) <= set(names[len(args) :]):
-        return None
-    given = dict(zip(names, args, strict=False)) | kwargs
-    text, category, level, source = (given.get(n) for n in names)
-    if text is None or type(text) is not Const or type_of(domain, text) is not str:
-        return None
-    if source is not None and not (type(source) is Const and source.value is None):
-        return None
-    kind: object = UserWarning
-    if isinstance(category, Known):
-        kind = category.obj
-    elif category is not None and not (type(category) is Const and domain.use(category) is None):
+    rest = ("message", "category", "stacklevel", "source")[len(args) :]
+    fits = set(rest[: not args]) <= set(kwargs) <= set(rest) and len(args) <= 4
+    return _put_off_warning(domain, *args, **kwargs) if fits else None
+
+
+def _put_off_warning(
+    domain: CaptureDomain,
+    message: Value,
+    category: Value | None = None,
+    stacklevel: Value | None = None,
+    source: Value | None = None,
+) -> Value | None:
+    """`warnings.warn(message, category, stacklevel)`, as `warn_explicit` with the place that it is about."""
+    kind = category.obj if isinstance(category, Known) else UserWarning if _is_none(domain, category) else None
+    if type(message) is not Const or type_of(domain, message) is not str or not _is_none(domain, source):
         return None
     if not (isinstance(kind, type) and issubclass(kind, Warning)):
         return None
-    depth = 1 if level is None else max(domain.index(level), 1)
+    depth = 1 if stacklevel is None else max(domain.index(stacklevel), 1)
     frames = [f for f in domain.vm.frames if f.code.code.co_filename != library.__file__]
     if depth > len(frames) or not _warnings_as_usual(domain):
         return None
     about = Standin.of(frames[-depth])
     place = [Const(about.code.co_filename), Const(about.location.lineno)]
-    return put_off(domain, runtime.warn, [text, Known(kind), *place, Known(about.globals)], {})
+    return put_off(domain, runtime.warn, [message, Known(kind), *place, Known(about.globals)], {})
+
+
+def _is_none(domain: CaptureDomain, given: Value | None) -> bool:
+    return given is None or (type(given) is Const and domain.use(given) is None)
 
 
 def _warnings_as_usual(domain: CaptureDomain) -> bool:

@@ -13,7 +13,7 @@ from torchjit_vm.capture.values import Const, DictValue, DictView, Key, SetValue
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["is_set_view", "set_binary", "set_keys"]
+__all__ = ["is_set_view", "refuse_numbers", "set_binary", "set_keys"]
 
 
 def is_set_view(value: Value) -> bool:
@@ -47,26 +47,28 @@ def set_binary(
         source: what a method is given in the place of the right operand (`set_source`).
         in_place: the result takes the place of the left one.
     """
-    if function not in _ENTRIES:
-        return None
     view = is_set_view(left) or is_set_view(right)
-    a, b = (_elements(domain, v) if view else set_keys(domain, v) for v in (left, right))
-    if a is None or b is None or not (view or isinstance(left, SetValue) or isinstance(right, SetValue)):
+    if function not in _ENTRIES or not (view or isinstance(left, SetValue) or isinstance(right, SetValue)):
         return None
-    if domain.has_numbers:
-        keys.refuse_numbers(domain, a, b)
-        keys.refuse_numbers(domain, b, a)
-    kind = frozenset if _is_frozen(left) and not view else set
-    made = SetValue(_ENTRIES[function](a, b), kind)
-    sides: list[object] = [_real(domain, v) for v in (left, right)]
-    if None not in sides:
-        made.layout = _laid_out(
-            function, sides[0], sides[1] if source is None else source, source is not None, in_place
-        )
+    a, b = (_elements(domain, v) if view else set_keys(domain, v) for v in (left, right))
+    if a is None or b is None:
+        return None
+    refuse_numbers(domain, a, b)
+    made = SetValue(_ENTRIES[function](a, b), frozenset if _is_frozen(left) and not view else set)
+    first, second = _real(domain, left), _real(domain, right)
+    if first is not None and second is not None:
+        made.layout = _laid_out(function, first, second if source is None else source, source is not None, in_place)
     return made
 
 
 _Entries = dict[Key, Value]
+
+
+def refuse_numbers(domain: CaptureDomain, a: _Entries, b: _Entries) -> None:
+    """Break where `id` numbers are among what is compared with objects."""
+    if domain.has_numbers:
+        keys.refuse_numbers(domain, a, b)
+        keys.refuse_numbers(domain, b, a)
 
 
 def _union(a: _Entries, b: _Entries) -> _Entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchjit_vm.capture import dicts, elements, sets
@@ -125,35 +126,60 @@ def _tuple_twin(domain: CaptureDomain, value: TupleValue) -> object:
 
 
 def _object_twin(domain: CaptureDomain, value: Obj) -> object:
-    if value.cls in (staticmethod, classmethod, property):
+    if value.cls in WRAPPED:
         given = [stand_in_of(domain, value.attrs[n]) for n in WRAPPED[value.cls]]
         return _intern(domain, value, value.cls(*given))
+    make = _TWINS.get(type(value), _instance_twin)
     try:
-        if isinstance(value, ListValue):
-            twin = new_instance(list, value.cls)
-            list.extend(twin, [stand_in_of(domain, v) for v in elements.items(domain, value)])
-        elif isinstance(value, DictValue):
-            twin = new_instance(dict, value.cls)
-            for key, item in dicts.dict_pairs(domain, value):
-                dict.__setitem__(twin, stand_in_of(domain, key), stand_in_of(domain, item))
-        elif isinstance(value, SetValue):
-            items = [stand_in_of(domain, v) for v in sets.set_items(domain, value)]
-            base = frozenset if issubclass(value.cls, frozenset) else set
-            twin = new_instance(base, value.cls, items) if base is frozenset else new_instance(set, value.cls)
-            if base is set:
-                set.update(twin, items)
-        elif isinstance(value, AtomObject):
-            plain = domain.use(value)
-            twin = new_instance(type(plain), value.cls, plain)
-        else:
-            twin = new_instance(object, value.cls)
-            if value.cls.__module__ in _LOOKED_INTO:
-                for field, content in value.attrs.items():
-                    if content is not DELETED:
-                        object.__setattr__(twin, field, stand_in_of(domain, content))
-                return twin
+        twin = make(domain, value)
+        if make is _instance_twin and value.cls.__module__ in _LOOKED_INTO:
+            return twin
     except TypeError as error:
         if any(hasattr(value.cls, hook) for hook in ("__get__", "__set__", "__delete__", "__set_name__")):
             raise domain.graph_break(CLASS_BODY, f"{value.cls.__name__} in the class: {error}") from None
         twin = _Placeholder()
     return _intern(domain, value, twin)
+
+
+def _list_twin(domain: CaptureDomain, value: ListValue) -> object:
+    twin: list[object] = new_instance(list, value.cls)
+    list.extend(twin, [stand_in_of(domain, v) for v in elements.items(domain, value)])
+    return twin
+
+
+def _dict_twin(domain: CaptureDomain, value: DictValue) -> object:
+    twin: dict[object, object] = new_instance(dict, value.cls)
+    for key, item in dicts.dict_pairs(domain, value):
+        dict.__setitem__(twin, stand_in_of(domain, key), stand_in_of(domain, item))
+    return twin
+
+
+def _set_twin(domain: CaptureDomain, value: SetValue) -> object:
+    items = [stand_in_of(domain, v) for v in sets.set_items(domain, value)]
+    if issubclass(value.cls, frozenset):
+        return new_instance(frozenset, value.cls, items)
+    twin: set[object] = new_instance(set, value.cls)
+    set.update(twin, items)
+    return twin
+
+
+def _atom_twin(domain: CaptureDomain, value: AtomObject) -> object:
+    plain = domain.use(value)
+    return new_instance(type(plain), value.cls, plain)
+
+
+def _instance_twin(domain: CaptureDomain, value: Obj) -> object:
+    twin = new_instance(object, value.cls)
+    if value.cls.__module__ in _LOOKED_INTO:
+        for field, content in value.attrs.items():
+            if content is not DELETED:
+                object.__setattr__(twin, field, stand_in_of(domain, content))
+    return twin
+
+
+_TWINS: dict[type[Value], Callable[[CaptureDomain, Any], object]] = {
+    ListValue: _list_twin,
+    DictValue: _dict_twin,
+    SetValue: _set_twin,
+    AtomObject: _atom_twin,
+}

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, final
 
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import runtime
-from torchjit_vm.capture.finalizers import would_be_missed
+from torchjit_vm.capture.emit import FrameValues, live_behind
 from torchjit_vm.capture.iteration import kind_of
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import CellValue, GeneratorValue, Value
-from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
 
 if TYPE_CHECKING:
@@ -77,28 +76,17 @@ def _suspended(out: Rebuilder, value: GeneratorValue) -> str:
         raise StartedGenerator(value)
     if value.running or value.original is not None or value in out.early or code.names[at] != "YIELD_VALUE":
         raise StartedGenerator(value)
-    live = live_locals(code, frame.pc)
-    row = code.handler_of(at)
-    if row is not None:
-        live |= live_locals(code, row.target)
-    shared = {*code.code.co_cellvars, *code.code.co_freevars}
-    stack = [None if v is None else out.expr(v) for v in frame.stack]
-    cells = {i: out.expr(v) for i, v in enumerate(frame.fast) if type(v) is CellValue and code.locals[i] in shared}
-    chosen = {
-        i: out.expr(v)
-        for i, v in enumerate(frame.fast)
-        if v is not None and i not in cells and (i in live or would_be_missed(out.domain, v))
-    }
+    held = FrameValues(out, frame, live_behind(frame))
     region = Region(
         code=code.code,
         globals=frame.globals,
         offset=code.offsets[at],
-        stack=(*(t is not None for t in stack), True),
-        locals=tuple(chosen),
-        cells=tuple(cells),
+        stack=(*(t is not None for t in held.stack), True),
+        locals=tuple(held.locals),
+        cells=tuple(held.cells),
         handled=value.handled is not None,
     )
-    slots = [*(t for t in stack if t is not None), "None", *chosen.values(), *cells.values()]
+    slots = [*(t for t in held.stack if t is not None), "None", *held.locals.values(), *held.cells.values()]
     if value.handled is not None:
         slots.append(out.expr(value.handled))
     made = out.constant(suspended_function(region), f"suspended_{code.code.co_name}_{region.offset}")

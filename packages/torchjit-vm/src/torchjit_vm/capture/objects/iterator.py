@@ -12,7 +12,7 @@ from torchjit_vm.capture.objects.dict import storage_class
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.type_slots import TypeSlots, register
-from torchjit_vm.capture.values import Const, DictValue, Obj, SetValue
+from torchjit_vm.capture.values import Const, DictValue, SetValue
 
 __all__: list[str] = []
 
@@ -41,24 +41,30 @@ def _sequence_iterator(out: Rebuilder, self: iteration.SequenceIterator, sequenc
 
 def _owned_iterator(out: Rebuilder, self: iteration.ListIterator) -> str:
     """Over what is left of a dict or set; the real iterator notices when its size changes."""
-    owner, rest = self.owner, self.items[self.index :]
-    if isinstance(owner, Obj) and self.stale(out.domain):
+    owner = self.owner
+    if isinstance(owner, (DictValue, SetValue)) and self.stale(out.domain):
         entries = owner.entries or {}
-        size = sum(e is not None for e in entries.values())
-        if isinstance(owner, DictValue):
-            size = dicts.dict_length(out.domain, owner)
+        size = dicts.dict_length(out.domain, owner) if isinstance(owner, DictValue) else len(entries)
         return f"{out.runtime(runtime.stale_iterator)}({out.expr(owner)}, {size})"
-    if isinstance(owner, DictValue) and not self.done and owner not in out.domain.touched:
-        keys = [entry[0] for entry in owner.entries.values() if entry is not None]
-        if owner.loaded and self.kind != "reversed" and (self.kind != "keys" or keys == self.items):
-            storage, held = storage_class(owner.cls), out.expr(owner)
-            # A mapping proxy asks what it is for; a class of dictionaries may have a method of that name.
-            view = f"{held}.{self.kind}()" if storage is object else f"{out.runtime(storage)}.{self.kind}({held})"
-            return f"{out.runtime(runtime.advanced)}(iter({view}), {self.index})"
-    constant = all(type(item) is Const for item in self.items)  # else a set's order may be another one
-    if isinstance(owner, SetValue) and constant and not self.done and owner not in out.domain.touched:
-        return f"{out.runtime(runtime.advanced)}(iter({out.expr(owner)}), {self.index})"
-    return f"iter([{out.join(rest)}])"
+    iterated = None if self.done or owner in out.domain.touched else _iterated(out, self)
+    if iterated is None:
+        return f"iter([{out.join(self.items[self.index :])}])"
+    return f"{out.runtime(runtime.advanced)}(iter({iterated}), {self.index})"
+
+
+def _iterated(out: Rebuilder, self: iteration.ListIterator) -> str | None:
+    """What a real iterator would give the same items of; None if that is not known."""
+    owner = self.owner
+    if isinstance(owner, SetValue):
+        constant = all(type(item) is Const for item in self.items)  # else a set's order may be another one
+        return out.expr(owner) if constant else None
+    if not isinstance(owner, DictValue) or not owner.loaded or self.kind == "reversed":
+        return None
+    if self.kind == "keys" and self.items != [entry[0] for entry in owner.entries.values() if entry is not None]:
+        return None
+    storage, held = storage_class(owner.cls), out.expr(owner)
+    # A mapping proxy asks what it is for; a class of dictionaries may have a method of that name.
+    return f"{held}.{self.kind}()" if storage is object else f"{out.runtime(storage)}.{self.kind}({held})"
 
 
 def _deque_iterator(out: Rebuilder, self: iteration.SequenceIterator, sequence: str) -> str:

@@ -125,28 +125,28 @@ def _contains(domain: CaptureDomain, self: ListValue | TupleValue, item: Value) 
 
 def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
     """`container[key]` by the rules of the C classes."""
-    queue = issubclass(container.cls, deque)
-    if isinstance(key, SliceValue) and not queue:
-        chosen = elements.items(domain, container)[domain.slice(key)]
-        if isinstance(container, ListValue):
-            return ListValue(chosen)
-        # torch.Size keeps its type when it is sliced, as the only tuple subclass that the VM meets with that habit.
-        keeps = container.cls is not tuple and getattr(container.cls, "__module__", "") == "torch"
-        return TupleValue(chosen, container.cls if keeps and not hasattr(container.cls, "_fields") else tuple)
+    kind = "deque" if issubclass(container.cls, deque) else "list" if isinstance(container, ListValue) else "tuple"
+    if isinstance(key, SliceValue) and kind != "deque":
+        return _sliced(domain, container, key)
     if not is_index(domain, key):
-        kind = "list" if isinstance(container, ListValue) else "tuple"
         name = type_label(type_of(domain, key))
-        if queue:
+        if kind == "deque":
             raise domain.error(TypeError, f"sequence index must be integer, not '{name}'")
         raise domain.error(TypeError, f"{kind} indices must be integers or slices, not {name}")
     index = domain.index(key)
-    if container.items is None and container.path is not None and -len(container.real) <= index < len(container.real):
-        return elements.items(domain, container)[index]
     try:
         return elements.items(domain, container)[index]
     except IndexError:
-        kind = "deque" if queue else "list" if isinstance(container, ListValue) else "tuple"
         raise domain.error(IndexError, f"{kind} index out of range") from None
+
+
+def _sliced(domain: CaptureDomain, container: ListValue | TupleValue, key: SliceValue) -> Value:
+    chosen = elements.items(domain, container)[domain.slice(key)]
+    if isinstance(container, ListValue):
+        return ListValue(chosen)
+    # torch.Size keeps its type when it is sliced, as the only tuple subclass that the VM meets with that habit.
+    keeps = container.cls is not tuple and getattr(container.cls, "__module__", "") == "torch"
+    return TupleValue(chosen, container.cls if keeps and not hasattr(container.cls, "_fields") else tuple)
 
 
 def _list_index(domain: CaptureDomain, key: Value) -> int:

@@ -15,7 +15,7 @@ from torchjit_vm.capture.members import find_member
 from torchjit_vm.capture.method_tables import UNKNOWN, Method, methods
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
-from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys, set_source
+from torchjit_vm.capture.set_algebra import is_set_view, refuse_numbers, set_binary, set_keys, set_source
 from torchjit_vm.capture.sets import layout_of, new_set, set_items, set_remove, set_replace, sought_key
 from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.subscripts import key_error
@@ -35,9 +35,7 @@ def compare_sets(domain: CaptureDomain, function: Op, self: Value, other: Value)
     a, b = set_keys(domain, self), set_keys(domain, other)
     if a is None or b is None:
         return None
-    if domain.has_numbers:
-        keys.refuse_numbers(domain, a, b)
-        keys.refuse_numbers(domain, b, a)
+    refuse_numbers(domain, a, b)
     return domain.constant(bool(function(a.keys(), b.keys())))
 
 
