@@ -88,7 +88,7 @@ PHASES: list[tuple[str, str, Any, str]] = [
     ("conversion to fx, nodes included", "graphs", torchjit_fx.region_end, "_graph"),
     ("guards as data", "lists", torchjit_vm.capture.__globals__["CaptureDomain"], "guards"),
     ("guard program", "programs", torchjit_guards, "GuardProgram"),
-    ("hand-over to the backend", "graphs", torchjit_session.site.Site, "_call_backend"),
+    ("hand-over to the backend", "graphs", torchjit_session.site, "hand_over"),
     ("the VM, with all of the above but the guard program", "captures", torchjit_vm, "capture"),
 ]
 

@@ -90,7 +90,7 @@ def test_everything_is_described():
     for each in (*describe_options(), *describe_settings(), *VARIABLES):
         assert each.name and each.takes and each.meaning
     assert sorted(describe_logs()) == log_names()
-    assert all(c.HELP for c in COMMANDS)
+    assert all(c.HELP for c in COMMANDS.values())
 
 
 def test_doctor(capsys, monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from torch import nn
 
 import torchjit
 from torchjit.inspection import Explanation, PhaseInfo, RegionInfo
-from torchjit_session.region_tree import RegionNode
+from torchjit_session.region_info import RegionNode
 
 X = torch.ones(2, 4)
 

@@ -51,7 +51,7 @@ def test_settings_are_read_when_something_is_compiled() -> None:
     call(session, X, 2)
     with pytest.warns(RuntimeWarning, match="has 1 specialisations"):
         call(session, X, 3)
-    assert len(session.specializations) == 1 and session.specializations[0].settings == session.host.settings()
+    assert len(session.specializations) == 1 and session.specializations[0].settings == session.terms.settings
     strict = session_of(scaled, Settings(recompile_limit=0), fullgraph=True)
     with pytest.raises(RecompileLimitExceeded):
         strict.root.door(X, 2)
@@ -76,7 +76,7 @@ def forced() -> Iterator[None]:
 
 def test_the_host_knows_the_backend_that_a_stance_forces(forced: None) -> None:
     session = session_of(scaled)
-    assert session.backend is aot_eager and not session.backend_is_users
+    assert session.terms.backend is aot_eager and not session.terms.backend_is_users
     call(session, X, 2)
     assert session.specializations[0].forced == "aot_eager"
 
@@ -89,7 +89,7 @@ def test_backends_of_others_return_something_to_call() -> None:
 
 def test_a_host_is_frozen_and_the_sessions_own_files_are_not_the_users() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        session_of(scaled).host.is_off = lambda: True  # type: ignore[misc]
+        session_of(scaled).terms.host.is_off = lambda: True  # type: ignore[misc]
     from torchjit_session import control
 
     assert not is_user_file(str(control.__file__)) and is_user_file(__file__)

@@ -12,6 +12,7 @@ from typing import Any, final
 
 import attrs
 
+from torchjit_report.collect import number
 from torchjit_report.trace import Event, PathLike
 
 __all__ = ["chrome_trace", "write_chrome_trace"]
@@ -39,15 +40,15 @@ def chrome_trace(events: Iterable[Event]) -> dict[str, Any]:
     begun: dict[tuple[int, str], tuple[float, dict[str, Any]]] = {}
     for event in events:
         fields = event.fields
-        pid, time, compile_id = _int(fields, "pid"), _number(fields, "time") * _MICRO, str(fields.get("compile_id"))
+        pid, time, compile_id = _int(fields, "pid"), number(fields, "time") * _MICRO, str(fields.get("compile_id"))
         into = slices.setdefault(pid, [])
         if event.kind == "compile_start":
             begun[pid, compile_id] = time, dict(fields)
         elif event.kind == "compile_end":
-            start, said = begun.pop((pid, compile_id), (time - _number(fields, "seconds") * _MICRO, {}))
+            start, said = begun.pop((pid, compile_id), (time - number(fields, "seconds") * _MICRO, {}))
             into.append(_compilation(start, time, compile_id, said, ok=fields.get("ok")))
         elif event.kind == "phase":
-            length = _number(fields, "seconds") * _MICRO
+            length = number(fields, "seconds") * _MICRO
             into.append(_Slice(str(fields.get("name")), "phase", time - length, time, {"compile_id": compile_id}))
         elif event.kind in _INSTANTS:
             marks.append(_mark(event.kind, pid, time, fields))
@@ -118,13 +119,8 @@ def _fits(stack: list[_Slice], piece: _Slice) -> bool:
     return True
 
 
-def _number(fields: Mapping[str, Any], name: str) -> float:
-    value = fields.get(name)
-    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0.0
-
-
 def _int(fields: Mapping[str, Any], name: str) -> int:
-    return int(_number(fields, name))
+    return int(number(fields, name))
 
 
 def _short(value: Any) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import attrs
 
 from torchjit_report import remarks
 from torchjit_report.annotate import annotated
@@ -30,9 +32,10 @@ from torchjit_report.phases import tree
 from torchjit_report.remarks import remark
 from torchjit_report.trace import Event, Trace
 
-__all__ = ["KNOWN", "collect"]
+__all__ = ["KNOWN", "collect", "number"]
 
 Fields = Mapping[str, Any]
+_T = TypeVar("_T")
 _LARGEST = 1e15
 _NAMELESS = "(start not recorded)"
 _OUTSIDE = "(outside of any compilation)"
@@ -60,7 +63,7 @@ def _texts(fields: Fields, name: str) -> tuple[str, ...]:
     return () if value is None else (str(value),)
 
 
-def _number(fields: Fields, name: str) -> float:
+def number(fields: Fields, name: str) -> float:
     """A finite number that is not negative, else 0."""
     value = fields.get(name)
     return float(value) if isinstance(value, (int, float)) and 0 <= value < _LARGEST else 0.0
@@ -72,7 +75,7 @@ def _rows(fields: Fields, name: str) -> list[Fields]:
 
 
 def _place(fields: Fields) -> Place:
-    return Place(_text(fields, "filename"), int(_number(fields, "lineno")))
+    return Place(_text(fields, "filename"), int(number(fields, "lineno")))
 
 
 def _shape(fields: Fields) -> str:
@@ -80,36 +83,23 @@ def _shape(fields: Fields) -> str:
     return "[" + ", ".join(map(str, value)) + "]" if isinstance(value, (list, tuple)) else _text(fields, "shape")
 
 
-def _add_guards(into: Compilation, fields: Fields) -> None:
-    for row in _rows(fields, "guards"):
-        place = _place(row) if row.get("filename") else None
-        into.guards.append(GuardLine(_text(row, "text"), place))
+def _made(cls: type[_T], fields: Fields) -> _T:
+    """An object of the model, each of its fields by its type from what is told under its name."""
+    told: Any = cls
+    return cls(**{f.name: _READERS[str(f.type)](fields, f.name) for f in attrs.fields(told)})
 
 
-def _add_saved(into: Compilation, fields: Fields) -> None:
-    for row in _rows(fields, "tensors"):
-        into.saved.append(
-            SavedTensor(
-                _text(row, "name"), _shape(row), _text(row, "dtype"), int(_number(row, "bytes")), _text(row, "why")
-            )
-        )
-
-
-def _add_break(into: Compilation, fields: Fields) -> None:
-    into.breaks.append(
-        Break(
-            _text(fields, "reason"),
-            _text(fields, "headline"),
-            _text(fields, "detail"),
-            _text(fields, "explanation"),
-            _texts(fields, "hints"),
-            _place(fields),
-            _text(fields, "line"),
-            _text(fields, "function"),
-            tuple(_place(row) for row in _rows(fields, "stack")),
-            tuple(Call(_place(row), _text(row, "function"), _text(row, "module")) for row in _rows(fields, "calls")),
-        )
-    )
+_READERS: Final[dict[str, Callable[[Fields, str], Any]]] = {
+    "str": _text,
+    "int": lambda fields, name: int(number(fields, name)),
+    "Shape": lambda fields, name: _shape(fields),
+    "Place": lambda fields, name: _place(fields),
+    "Place | None": lambda fields, name: _place(fields) if fields.get("filename") else None,
+    "tuple[str, ...]": _texts,
+    "tuple[Place, ...]": lambda fields, name: tuple(_place(row) for row in _rows(fields, name)),
+    "tuple[Call, ...]": lambda fields, name: tuple(_made(Call, row) for row in _rows(fields, name)),
+}
+"""By the annotations in `model`."""
 
 
 def _mapping(fields: Fields, name: str) -> Fields:
@@ -136,13 +126,13 @@ def _add_graph(into: Compilation, fields: Fields) -> None:
             _text(fields, "stage"),
             _text(fields, "name"),
             annotated(_text(fields, "code").strip("\n"), _mapping(fields, "values"), _mapping(fields, "lines")),
-            int(_number(fields, "nodes")),
+            int(number(fields, "nodes")),
         )
     )
 
 
 def _add_choice(into: Compilation, fields: Fields) -> None:
-    measured = [(_text(row, "choice"), _number(row, "seconds")) for row in _rows(fields, "choices")]
+    measured = [(_text(row, "choice"), number(row, "seconds")) for row in _rows(fields, "choices")]
     rejected = fields.get("rejected")
     reasons = tuple(f"{way}: {why}" for way, why in rejected.items()) if isinstance(rejected, dict) else ()
     ordered = tuple(sorted(measured, key=lambda way: way[1]))
@@ -151,7 +141,7 @@ def _add_choice(into: Compilation, fields: Fields) -> None:
 
 def _add_settled(into: Compilation, fields: Fields) -> None:
     ways = [("as a kernel, with what joins it", "kernel_seconds"), ("as calls and kernels", "library_seconds")]
-    measured = [(text, _number(fields, name)) for text, name in ways if fields.get(name) is not None]
+    measured = [(text, number(fields, name)) for text, name in ways if fields.get(name) is not None]
     decision = "generated kernel" if fields.get("kept") else "left to the library"
     ordered = tuple(sorted(measured, key=lambda way: way[1]))
     into.choices.append(Choice(", ".join(_texts(fields, "products")), ordered, (), decision))
@@ -159,30 +149,14 @@ def _add_settled(into: Compilation, fields: Fields) -> None:
 
 def _add_replay(into: Compilation, fields: Fields) -> None:
     ways = [("replayed as a CUDA graph", "replay"), ("call by call", "plain")]
-    measured = sorted(((text, _number(fields, name)) for text, name in ways), key=lambda way: way[1])
-    copied = int(_number(fields, "bytes_copied"))
+    measured = sorted(((text, number(fields, name)) for text, name in ways), key=lambda way: way[1])
+    copied = int(number(fields, "bytes_copied"))
     decision = f"CUDA graph {'kept' if fields.get('kept') else 'dropped'}; it copies {copied} bytes of inputs"
     into.choices.append(Choice(_text(fields, "graph"), tuple(measured), (), decision))
 
 
-def _add_kernel(into: Compilation, fields: Fields) -> None:
-    into.kernels.append(
-        Kernel(
-            _text(fields, "name"),
-            _text(fields, "language"),
-            _text(fields, "source"),
-            _texts(fields, "origins"),
-            _text(fields, "graph"),
-        )
-    )
-
-
-def _add_fallback(into: Compilation, fields: Fields) -> None:
-    into.fallbacks.append(Fallback(_text(fields, "reason"), _text(fields, "headline"), _text(fields, "detail")))
-
-
 def _add_emitted(into: Compilation, fields: Fields) -> None:
-    made = Program(_text(fields, "name"), _text(fields, "source"))
+    made = _made(Program, fields)
     if made not in into.emitted:  # two packages may tell of it
         into.emitted.append(made)
 
@@ -204,11 +178,11 @@ def _add_schedule(into: Compilation, fields: Fields) -> None:
 
 def _add_phase(into: Compilation, fields: Fields) -> None:
     phases = into.phases if into.ok is None else into.late
-    phases.append(Phase(_text(fields, "name"), _number(fields, "seconds"), _number(fields, "time")))
+    phases.append(Phase(_text(fields, "name"), number(fields, "seconds"), number(fields, "time")))
 
 
 def _end(into: Compilation, fields: Fields) -> None:
-    into.seconds = _number(fields, "seconds")
+    into.seconds = number(fields, "seconds")
     into.ok = bool(fields.get("ok"))
 
 
@@ -219,15 +193,15 @@ _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "cudagraph_timed": _add_replay,
     "compile_end": _end,
     "emitted": _add_emitted,
-    "fallback": _add_fallback,
+    "fallback": lambda c, f: c.fallbacks.append(_made(Fallback, f)),
     "graph": _add_graph,
-    "graph_break": _add_break,
-    "guards": _add_guards,
-    "host_program": lambda c, f: c.programs.append(Program(_text(f, "name"), _text(f, "source"))),
-    "kernel": _add_kernel,
+    "graph_break": lambda c, f: c.breaks.append(_made(Break, f)),
+    "guards": lambda c, f: c.guards.extend(_made(GuardLine, row) for row in _rows(f, "guards")),
+    "host_program": lambda c, f: c.programs.append(_made(Program, f)),
+    "kernel": lambda c, f: c.kernels.append(_made(Kernel, f)),
     "phase": _add_phase,
     "product_settled": _add_settled,
-    "saved_tensors": _add_saved,
+    "saved_tensors": lambda c, f: c.saved.extend(_made(SavedTensor, row) for row in _rows(f, "tensors")),
     "schedule": _add_schedule,
     **{kind: functools.partial(_add_remark, kind) for kind in remarks.KINDS},
 }
@@ -252,7 +226,7 @@ class _Collector:
         fields = event.fields
         report = self.report
         report.events += 1
-        if at := _number(fields, "time"):
+        if at := number(fields, "time"):
             report.first = min(report.first or at, at)
             report.last = max(report.last, at)
         if event.kind == "session":
@@ -279,7 +253,7 @@ class _Collector:
             function = self.functions[name, place] = Function(name, place, _text(fields, "source"))
             self.report.functions.append(function)
         pid = _key(fields, "pid")
-        made = Compilation(_text(fields, "compile_id"), _text(fields, "cause"), _number(fields, "time"))
+        made = Compilation(_text(fields, "compile_id"), _text(fields, "cause"), number(fields, "time"))
         made.asked = _asked(fields)
         made.follows = tuple(_place(row) for row in _rows(fields, "follows"))
         made.recompile = self.missed.pop((pid, name), None)
@@ -294,7 +268,7 @@ class _Collector:
         for identity in hits:
             known = self.compilations.get((_key(fields, "pid"), identity))
             if known is not None:
-                known.hits += int(_number(hits, identity))
+                known.hits += int(number(hits, identity))
 
     def _compilation(self, fields: Fields) -> Compilation:
         """The one that the event names, else the innermost that is under way, else one without a start."""
@@ -313,13 +287,7 @@ class _Collector:
         return found
 
     def _recompile(self, fields: Fields) -> None:
-        missed = Recompile(
-            _text(fields, "guard"),
-            _text(fields, "expected"),
-            _text(fields, "actual"),
-            _place(fields),
-            _text(fields, "advice"),
-        )
+        missed = _made(Recompile, fields)
         name = _text(fields, "function")
         self.missed[_key(fields, "pid"), name] = missed
         identity = _key(fields, "compile_id")

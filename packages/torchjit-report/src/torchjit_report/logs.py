@@ -82,52 +82,39 @@ def _guard_text(guard: Mapping[str, Any]) -> str:
     return f"{guard['text']}  # {guard['filename']}:{guard['lineno']}" if guard.get("filename") else str(guard["text"])
 
 
-_MEANINGS = {
-    "recompiles": "each guard that missed: its value then and now, its line, and how to avoid it",
-    "graph_breaks": "each graph break: its reason, its line, what to write instead",
-    "guards": "what each specialisation relies on, with the lines that do",
-    "graph_code": "the captured torch.fx graphs",
-    "graph_sizes": "the shapes and dtypes of the values in them",
-    "aot_graphs": "the joint, forward and backward graphs, and what is saved for the backward",
-    "output_code": "the host programs and the text of the kernels",
-    "kernel_code": "the text of the kernels",
-    "fusion": "what was not fused, and why",
-    "autotuning": "what was measured, and what was chosen",
-    "perf_hints": "what costs time: fallbacks to eager, recompiles, graph breaks, CUDA graphs that do not pay",
-    "cudagraphs": "recordings of CUDA graphs, their times, and why there are none",
-    "dynamic": "sizes and numbers that became symbols: where they come from, and their range",
-    "bytecode": "the bytecode of the program beside that which replaces it, and the latter decompiled",
-    "compile_times": "each compilation with its phases",
-    "dynamo": "captures: compilations, breaks, recompiles, fallbacks; with + also guards, graphs and emitted code; with - fallbacks only",
-    "aot": "autograd: what is saved for the backward; with + also the graphs; with - fallbacks only",
-    "inductor": "kernels: what was measured; with + also their text, host programs and what was not fused; with - fallbacks only",
-    "all": "everything",
-}
-
-
 def describe_logs() -> dict[str, str]:
     """The names of logs, and what each tells."""
-    return {name: _MEANINGS[name] for name in log_names()}
+    return {name: _OF_COMPONENTS.get(name) or _NAMES[name][1] for name in log_names()}
 
 
-_NAMES: dict[str, tuple[str, ...]] = {
-    "recompiles": ("recompile",),
-    "graph_breaks": ("graph_break",),
-    "guards": ("guards",),
-    "graph_code": ("graph",),
-    "graph_sizes": ("graph",),
-    "aot_graphs": ("graph", "saved_tensors"),
-    "output_code": ("host_program", "kernel"),
-    "kernel_code": ("kernel",),
-    "fusion": ("not_fused",),
-    "autotuning": ("autotune", "product_settled"),
-    "perf_hints": ("fallback", "cudagraph_timed", "graph_break", "recompile"),
-    "cudagraphs": ("fallback", "cudagraph_captured", "cudagraph_timed"),
-    "dynamic": ("symbols",),
-    "bytecode": ("bytecode",),
-    "compile_times": ("phase", "compile_start", "compile_end"),
-    "all": (),
+_NAMES: dict[str, tuple[tuple[str, ...], str]] = {
+    "recompiles": (("recompile",), "each guard that missed: its value then and now, its line, and how to avoid it"),
+    "graph_breaks": (("graph_break",), "each graph break: its reason, its line, what to write instead"),
+    "guards": (("guards",), "what each specialisation relies on, with the lines that do"),
+    "graph_code": (("graph",), "the captured torch.fx graphs"),
+    "graph_sizes": (("graph",), "the shapes and dtypes of the values in them"),
+    "aot_graphs": (
+        ("graph", "saved_tensors"),
+        "the joint, forward and backward graphs, and what is saved for the backward",
+    ),
+    "output_code": (("host_program", "kernel"), "the host programs and the text of the kernels"),
+    "kernel_code": (("kernel",), "the text of the kernels"),
+    "fusion": (("not_fused",), "what was not fused, and why"),
+    "autotuning": (("autotune", "product_settled"), "what was measured, and what was chosen"),
+    "perf_hints": (
+        ("fallback", "cudagraph_timed", "graph_break", "recompile"),
+        "what costs time: fallbacks to eager, recompiles, graph breaks, CUDA graphs that do not pay",
+    ),
+    "cudagraphs": (
+        ("fallback", "cudagraph_captured", "cudagraph_timed"),
+        "recordings of CUDA graphs, their times, and why there are none",
+    ),
+    "dynamic": (("symbols",), "sizes and numbers that became symbols: where they come from, and their range"),
+    "bytecode": (("bytecode",), "the bytecode of the program beside that which replaces it, and the latter decompiled"),
+    "compile_times": (("phase", "compile_start", "compile_end"), "each compilation with its phases"),
+    "all": ((), "everything"),
 }
+"""What each tells: kinds of events, and in words."""
 _ERRORS: Final = ("fallback",)
 _COMPONENTS: dict[str, dict[int, tuple[str, ...]]] = {
     "dynamo": {
@@ -141,6 +128,11 @@ _COMPONENTS: dict[str, dict[int, tuple[str, ...]]] = {
     },
 }
 """What upstream's components tell, by level; each also what is above it."""
+_OF_COMPONENTS = {
+    "dynamo": "captures: compilations, breaks, recompiles, fallbacks; with + also guards, graphs and emitted code; with - fallbacks only",
+    "aot": "autograd: what is saved for the backward; with + also the graphs; with - fallbacks only",
+    "inductor": "kernels: what was measured; with + also their text, host programs and what was not fused; with - fallbacks only",
+}
 _enabled: dict[str, int] = {}
 """Names that are on, with their level."""
 
@@ -246,7 +238,7 @@ def _wants(name: str, kind: str, fields: Mapping[str, Any]) -> bool:
         return captured if name in ("graph_code", "graph_sizes") else name == "aot_graphs"
     if kind == "fallback" and name == "cudagraphs":
         return str(fields["reason"]).startswith("TJ-CG-")
-    return kind in _NAMES[name]
+    return kind in _NAMES[name][0]
 
 
 def _listen(kind: str, fields: dict[str, Any]) -> None:

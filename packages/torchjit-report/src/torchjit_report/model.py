@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import attrs
 
@@ -58,7 +58,7 @@ class Call:
 @final
 @attrs.frozen
 class Break:
-    """A graph break. `callers` are the lines of the calls that lead to it, outermost first, and so are `calls`, from the start of
+    """A graph break. `stack` has the lines of the calls that lead to it, outermost first, and so has `calls`, from the start of
     the program's call on, without the library's own frames."""
 
     reason: str
@@ -69,7 +69,7 @@ class Break:
     place: Place
     line: str
     function: str
-    callers: tuple[Place, ...] = ()
+    stack: tuple[Place, ...] = ()
     calls: tuple[Call, ...] = ()
 
 
@@ -115,13 +115,17 @@ class Graph:
     nodes: int
 
 
+Shape: TypeAlias = str
+"""`[2, s0]`."""
+
+
 @final
 @attrs.frozen
 class SavedTensor:
     """A tensor that the forward keeps for the backward."""
 
     name: str
-    shape: str
+    shape: Shape
     dtype: str
     bytes: int
     why: str

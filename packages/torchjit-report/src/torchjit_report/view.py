@@ -243,7 +243,7 @@ def _break_notes(functions: list[tuple[str, Function]]) -> Notes:
                 note = Note("break", "graph break", _summary(b), f"#{anchor}c{n}b{k}")
                 found.setdefault(b.place, {}).setdefault(note.text, note)
                 inside = f"{_summary(b)}, in {b.function} ({b.place.short})"
-                for place in b.callers:
+                for place in b.stack:
                     if place != b.place:
                         found.setdefault(place, {}).setdefault(inside, attrs.evolve(note, text=inside))
     return found

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import torch
 
@@ -16,7 +16,7 @@ from torchjit_core.reasons import UserTypeError, reason
 from torchjit_core.turns import others_may_go_on
 from torchjit_core.user_errors import told
 
-__all__ = ["Backend", "aot_eager", "call_backend", "is_ours"]
+__all__ = ["Backend", "GraphRaised", "aot_eager", "call_backend", "is_ours"]
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
 """`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
@@ -27,6 +27,15 @@ RETURNS_NO_CALLABLE = reason(
     "A backend is given a captured graph and example inputs, and returns what computes the graph.",
     "Return gm.forward to run the graph as it is, or a function of its inputs that returns a sequence of its outputs.",
 )
+
+
+@final
+class GraphRaised(Exception):
+    """The graph of a region raised `error`, before anything outside of the graph has changed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

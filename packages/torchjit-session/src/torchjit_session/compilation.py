@@ -10,26 +10,20 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
-import torch
 
-import torchjit_fx.domain  # with all that captures: not only when the first call, with its modes and signals, asks for it
-import torchjit_guards
 import torchjit_vm
-from torchjit_core.failures import FailurePolicy
-from torchjit_core.size_sources import marks_by_source
-from torchjit_core.user_warnings import warn_user
-from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, forget, forget_all, is_eager, set_eager, unhooked
-from torchjit_session import control, disabling, inlining, upstream
-from torchjit_session.backend_calls import Backend, is_ours
+from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, forget, forget_all, is_eager, set_eager
+from torchjit_session import disabling, inlining, upstream
+from torchjit_session.backend_calls import Backend
 from torchjit_session.call_chain import callers_of
-from torchjit_session.entries import CompiledEntry, entries_of
+from torchjit_session.entries import CompiledEntry, code_of, original_of
 from torchjit_session.other_compiler import hidden_from_torch_compile, torch_compile_is_active
-from torchjit_session.rerun import GraphRaised
 from torchjit_session.settings import Host
 from torchjit_session.sharing import Family, all_compilations, register, tell_hits
 from torchjit_session.site import Site
 from torchjit_session.specialization import Specialization
-from torchjit_session.stance import forced_backend, on_change
+from torchjit_session.stance import on_change
+from torchjit_session.terms import Terms
 
 if TYPE_CHECKING:
     from torchjit_session.dynamic_shapes import DynamicShapes
@@ -44,15 +38,6 @@ def _follow_stance() -> None:
 
 
 on_change(_follow_stance)
-
-
-_FUNCTION_MODES = torchjit_vm.Interception(
-    torch._C._push_on_torch_function_stack,
-    torch._C._pop_torch_function_stack,
-    "__torch_function__",
-    torchjit_fx.seen_by_function_modes,
-    torchjit_fx.overriding_classes,
-)
 
 
 @final
@@ -78,32 +63,19 @@ class Compilation:
         """
         Args:
             function: the Python function to compile.
-            backend: takes `(gm, example_inputs)` and returns a callable.
-            host: of the settings and the names of backends.
-            backend_is_users: the user gave the backend, so its errors are the user's to see.
-            fullgraph: a graph break is an error.
-            dynamic: True makes every size symbolic at once, False none, None those that change.
-            recompile_limit: over the setting of the same name.
-            on_error: `raise`, `eager`, or None for the setting.
+            backend, host, backend_is_users, fullgraph, dynamic, recompile_limit, on_error: see `Terms`.
             name: for reports.
             forwarded: if the function passes its `*args` on, the names of the parameters behind it, for reports.
             shapes: what `dynamic_shapes=` says of the arguments.
             family: the compilations that may share what they make with this one.
         """
         self.function = function
-        self._backend = backend
-        self.host = host
-        self._backend_is_users = backend_is_users
-        self.fullgraph = fullgraph
-        self._dynamic = dynamic
+        self.terms = Terms(backend, host, backend_is_users, fullgraph, dynamic, recompile_limit, on_error)
         self.name = name or function.__qualname__
-        self._recompile_limit = recompile_limit
         self.shapes = shapes
-        self._on_error = on_error
         self._sites: dict[tuple[Any, ...], Site] = {}
         self.told: dict[str, Any] = {}
         """How it was asked for, as text: backend, mode, options and the like, for the report."""
-        self._reported: set[tuple[object, ...]] = set()
         self.exhausted: set[types.CodeType] = set()
         """Code objects whose regions reached the accumulated limit: said once."""
         asked: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
@@ -119,83 +91,6 @@ class Compilation:
         if family is not None:
             family.add(self)
         register(self)
-
-    # ------------------------------------------------------------------ settings, read at each compilation
-    @property
-    def recompile_limit(self) -> int:
-        """Specialisations per site."""
-        return self.host.settings().recompile_limit if self._recompile_limit is None else self._recompile_limit
-
-    @property
-    def backend(self) -> Backend:
-        """What compiles now: the stance may force another one than this compilation's own."""
-        forced = forced_backend()
-        return self._backend if forced is None else self.host.lookup_backend(forced)
-
-    @property
-    def backend_is_users(self) -> bool:
-        """Did the program pass it, rather than name it?"""
-        forced = forced_backend()
-        return self._backend_is_users if forced is None else not isinstance(forced, str)
-
-    @property
-    def dynamic(self) -> bool | None:
-        """True: every size is a symbol; False: none; None: those that change."""
-        if self._dynamic is None and not self.host.settings().automatic_dynamic_shapes:
-            return False
-        return self._dynamic
-
-    @property
-    def on_error(self) -> str | None:
-        """`raise`, `eager`, or None: `eager`, but errors of a backend that the user gave are shown."""
-        if self._on_error is not None:
-            return self._on_error
-        settings = self.host.settings()
-        if settings.on_error == "raise":
-            return "raise"
-        return "eager" if settings.suppress_errors else None
-
-    @property
-    def policy(self) -> torchjit_vm.CapturePolicy:
-        """What the VM may do, from the settings now."""
-        settings = self.host.settings()
-        return torchjit_vm.CapturePolicy(
-            fullgraph=self.fullgraph,
-            breaks_are_errors=torchjit_fx.breaks_are_errors(),
-            inline=inlining.should_inline,
-            disabled=disabling.left_alone,
-            allow_in_graph=upstream.marked_for_graph(control.ALLOWED_IN_GRAPH),
-            assume_constant=upstream.MarkedConstant(control.CONSTANT_RESULTS),
-            substitutes=inlining.substitutes(),
-            reorderable=frozenset(settings.reorderable_logging_functions),
-            value_types=inlining.VALUE_TYPES,
-            plain_number=torchjit_fx.plain_number,
-            number_limits=torchjit_fx.number_limits,
-            pure=torchjit_fx.NUMPY_METHODS,
-            class_makers=inlining.CLASS_MAKERS,
-            whole_calls=(torchjit_fx.NUMPY, torchjit_fx.PARAMETER),
-            interception=_FUNCTION_MODES,
-            is_user_code=inlining.is_user_code,
-            step_limit=settings.unroll_limit,
-            tail_call=TailCall,
-            # Of a backend of somebody else it is not known what its graphs have done when they raise.
-            graph_raised=GraphRaised if is_ours(self.backend) else None,
-        )
-
-    def fx_settings(self) -> torchjit_fx.FxSettings:
-        """What the tensor domain may do, from the settings now."""
-        # Our own backends derive the values that they need; a user's may read them on any node.
-        settings = self.host.settings()
-        return torchjit_fx.FxSettings(
-            node_values=self.backend_is_users,
-            writes_to_shared_inputs=is_ours(self.backend),
-            size_marks=marks_by_source(settings.dynamic_sources, settings.static_sources, settings.unbacked_sources),
-            capture_scalar_outputs=settings.capture_scalar_outputs,
-            capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
-            large_nodes=settings.large_capture_nodes,
-            large_seconds=settings.large_capture_seconds,
-            tell_large=warn_user,
-        )
 
     # ------------------------------------------------------------------ sites
     @property
@@ -221,7 +116,16 @@ class Compilation:
     @property
     def entries(self) -> tuple[CompiledEntry, ...]:
         """What runs in the place of the function while its guards hold, with the bytecode of both; and so of its continuations."""
-        return entries_of(self)
+        sites = self.sites
+        ids = {site.region.key: tuple(s.compile_id for s in site.specializations) for site in sites}
+        return tuple(
+            CompiledEntry(
+                made.compile_id, site.name, made.location or site.location, made.guards, tuple(made.graphs),
+                original_of(site.region), code_of(entry.target), made.source, entry.hits,
+                tuple(name for key in made.continuations for name in ids.get(key, ())),
+            )
+            for site in sites for entry in site.door.entries() for made in [entry.data]
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def measuring_guards(self) -> Iterator[None]:
@@ -255,14 +159,6 @@ class Compilation:
         places = tuple(b.location for b in breaks if b.location is not None) if breaks else before.follows
         site.follows = tuple(dict.fromkeys((*site.follows, *places)))
 
-    def resting(self, graph: Callable[..., Any]) -> Callable[..., Any]:
-        """What a backend returned, such that the frame hook leaves all that it does alone: it is no code of the program."""
-        return graph if is_ours(self.backend) else unhooked(graph)
-
-    def failure_policy(self) -> FailurePolicy:
-        """What failures do from now on. Each cause is told of once until `reset`."""
-        return FailurePolicy(self.on_error == "raise", self._reported)
-
     def accumulated(self, code: types.CodeType) -> list[Specialization]:
         """Specialisations of all regions of a code object."""
         return [made for s in list(self._sites.values()) if s.region.code is code for made in s.specializations]
@@ -286,11 +182,6 @@ class Compilation:
             self._sites[region.key] = site
         return site.door
 
-    @property
-    def captures_calls_at_breaks(self) -> bool:
-        """Are functions captured that a breaking operation calls?"""
-        return self.host.settings().capture_calls_at_breaks
-
     def door_for_call(self, function: types.FunctionType) -> FrontDoor | None:
         """The front door of a function that Python calls during a graph break; None leaves it alone."""
         if upstream.rests_below(function):
@@ -311,15 +202,9 @@ class Compilation:
         tell_hits(self)
         forget_all()
         self.exhausted.clear()
-        self._reported.clear()
+        self.terms.reported.clear()
         for site in self._sites.values():
-            site.door.clear()
-            site.door.sealed = False
-            site.specializations.clear()
-            site.given_up = None
-            site.ran_eagerly = False
-            site.raised_alone = site.caught = site.ran_out = 0
-            site.history = torchjit_guards.SizeHistory()
+            site.forget()
         for key in [k for k, s in self._sites.items() if s is not self.root]:
             del self._sites[key]
 

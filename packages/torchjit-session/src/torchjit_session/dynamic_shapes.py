@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -134,25 +134,28 @@ def _plain(spec: Any) -> Any:
     """Upstream's classes as dicts and lists."""
     if not type(spec).__module__.startswith("torch."):
         return spec
-    kind = type(spec).__name__
-    if kind == "ShapesSpec":
-        if spec.assumptions:
-            raise UserError(BAD_SHAPES, "assumptions of a ShapesSpec; state them with torch._check in the program")
-        return _plain(spec._params) if spec._params is not None else {}
-    if kind == "ParamsSpec":
-        named = dict(spec._named_args)
-        if spec._varargs is not None:
-            named["*args"] = spec._varargs
-        if spec._varkw is not None:
-            named["**kwargs"] = spec._varkw
-        return named
-    if kind == "TensorSpec":
-        return list(spec)
-    if kind == "DictSpec":
-        return dict(spec.items())
-    if kind == "SeqSpec":
-        return list(spec._entries)
-    return spec
+    plain = _SPECS.get(type(spec).__name__)
+    return spec if plain is None else plain(spec)
+
+
+def _plain_shapes(spec: Any) -> Any:
+    if spec.assumptions:
+        raise UserError(BAD_SHAPES, "assumptions of a ShapesSpec; state them with torch._check in the program")
+    return _plain(spec._params) if spec._params is not None else {}
+
+
+def _plain_params(spec: Any) -> dict[str, Any]:
+    rest = {"*args": spec._varargs, "**kwargs": spec._varkw}
+    return {**spec._named_args, **{name: said for name, said in rest.items() if said is not None}}
+
+
+_SPECS: dict[str, Callable[[Any], Any]] = {
+    "ShapesSpec": _plain_shapes,
+    "ParamsSpec": _plain_params,
+    "TensorSpec": list,
+    "DictSpec": lambda spec: dict(spec.items()),
+    "SeqSpec": lambda spec: list(spec._entries),
+}
 
 
 def _collect(
@@ -191,17 +194,21 @@ def _marks_of_tensor(name: str, spec: Any, tensor: torch.Tensor, sizes: dict[int
     for dim, said in spec.items():
         if type(dim) is not int or not -tensor.dim() <= dim < tensor.dim():
             raise UserError(BAD_SHAPES, f"dimension {dim!r} of {name}, which has {tensor.dim()}")
-        size = tensor.shape[dim]
-        where = f"dimension {dim} of {name}"
-        if type(said) is int and said != size:
-            raise UserError(BAD_SHAPES, f"{where} is {size}, not {said}")
-        mark = marks[dim % tensor.dim()] = _mark(where, said)
-        if not (mark.lower or 0) <= size <= (size if mark.upper is None else mark.upper):
-            raise UserError(BAD_SHAPES, f"{where} is {size}, outside of {said!r}")
-        shared = mark.kind == "dynamic" and said is not True and type(said).__name__ != "_DimHint"
-        if shared and sizes.setdefault(id(said), size) != size:
-            raise UserError(BAD_SHAPES, f"{where} is {size}, but {said!r} was {sizes[id(said)]} before")
+        marks[dim % tensor.dim()] = _mark_of_size(f"dimension {dim} of {name}", said, tensor.shape[dim], sizes)
     return marks
+
+
+def _mark_of_size(where: str, said: Any, size: int, sizes: dict[int, int]) -> SizeMark:
+    """The mark, if this size may be; `sizes` are those of the symbols that have been met, which stand for one size each."""
+    if type(said) is int and said != size:
+        raise UserError(BAD_SHAPES, f"{where} is {size}, not {said}")
+    mark = _mark(where, said)
+    if not (mark.lower or 0) <= size <= (size if mark.upper is None else mark.upper):
+        raise UserError(BAD_SHAPES, f"{where} is {size}, outside of {said!r}")
+    shared = mark.kind == "dynamic" and said is not True and type(said).__name__ != "_DimHint"
+    if shared and sizes.setdefault(id(said), size) != size:
+        raise UserError(BAD_SHAPES, f"{where} is {size}, but {said!r} was {sizes[id(said)]} before")
+    return mark
 
 
 def _mark(where: str, said: Any) -> SizeMark:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 import torch
 
 import torchjit_vm
-from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import GraphBreak
 
-if TYPE_CHECKING:
-    from torchjit_session.compilation import Compilation
-    from torchjit_session.site import Site
-    from torchjit_session.specialization import Specialization
-
-__all__ = ["CompiledEntry", "entries_of", "tell_bytecode"]
+__all__ = ["CompiledEntry", "code_of", "listing", "original_of"]
 
 
 @final
@@ -56,12 +49,12 @@ class CompiledEntry:
     @property
     def original_bytecode(self) -> str:
         """The instructions that are replaced, as `dis` shows them."""
-        return _listing(self.original)
+        return listing(self.original)
 
     @property
     def bytecode(self) -> str:
         """The instructions that run instead, as `dis` shows them."""
-        return "" if self.code is None else _listing(self.code)
+        return "" if self.code is None else listing(self.code)
 
     def __str__(self) -> str:
         lines = [
@@ -75,47 +68,22 @@ class CompiledEntry:
         return "\n".join(lines)
 
 
-def entries_of(compilation: Compilation) -> tuple[CompiledEntry, ...]:
-    """The entries of a function, of its continuations, and of what Python calls at its breaks, in the order of their making."""
-    ids = {site.region.key: tuple(s.compile_id for s in site.specializations) for site in compilation.sites}
-    return tuple(
-        CompiledEntry(
-            made.compile_id, site.name, made.location or site.location, made.guards, tuple(made.graphs), _original(site),
-            _code(entry.target), made.source, entry.hits,
-            tuple(name for key in made.continuations for name in ids.get(key, ())),
-        )
-        for site in compilation.sites for entry in site.door.entries() for made in [entry.data]
-    )  # fmt: skip
-
-
-def tell_bytecode(site: Site, made: Specialization, target: Callable[..., Any]) -> None:
-    """A `bytecode` event about a new specialisation, if it is wanted."""
-    if events.bytecode_wanted_by:
-        code = _code(target)
-        events.emit_lazy(
-            "bytecode",
-            lambda: {
-                "function": site.name,
-                "original": _listing(_original(site)),
-                "rewritten": "" if code is None else _listing(code),
-                "source": made.source,
-            },
-        )
-
-
-def _original(site: Site) -> types.CodeType:
-    if site.region.offset is None:
-        return site.region.code
+def original_of(region: torchjit_vm.Region) -> types.CodeType:
+    """The code object that a region replaces."""
+    if region.offset is None:
+        return region.code
     try:
-        return torchjit_vm.resume_function(site.region).__code__
+        return torchjit_vm.resume_function(region).__code__
     except (GraphBreak, ValueError):
-        return site.region.code  # what cannot be entered in the middle
+        return region.code  # what cannot be entered in the middle
 
 
-def _code(target: Any) -> types.CodeType | None:
+def code_of(target: Any) -> types.CodeType | None:
+    """The code object of what is called instead, if it has one."""
     found = getattr(target, "__code__", None)  # a method's is its function's
     return found if isinstance(found, types.CodeType) else None
 
 
-def _listing(code: types.CodeType) -> str:
+def listing(code: types.CodeType) -> str:
+    """The instructions."""
     return dis.Bytecode(code).dis()

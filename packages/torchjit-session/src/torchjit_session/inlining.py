@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -40,37 +40,52 @@ _LEFT_TO_PYTHON = (
     "torch.hub", "torch.jit", "torch.multiprocessing", "torch.onnx", "torch.profiler", "torch.serialization",
     "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._functorch.eager_transforms",
     "torch._functorch.vmap", "torch._higher_order_ops",
-    "tqdm", *_PACKAGES,
+    "tqdm", "triton", *_PACKAGES,
 )  # fmt: skip
 
+
+# torch.compile, once used in a process, replaces `nn.Module.__init__` by a wrapper of this module, which tags each new
+# module for its own use. The wrapper is interpreted; the tag says nothing about modules that live inside a region.
+_TAGGING = "torch._dynamo.mutation_guard"
+# Where torch keeps a mode that mask functions run under (`transformers.masking_utils`); it imports nothing of the compiler.
+_INDEXING = "torch._dynamo._trace_wrapped_higher_order_op"
 
 # Modules below those that are ordinary Python over tensors.
 _PLAIN_PYTHON = frozenset(
-    {"torch._higher_order_ops.associative_scan", "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"}
-)
-
-
-# Reads of environment variables: what they find in the dict behind `os.environ` is guarded like any other dict.
-_ENVIRONMENT = frozenset(
-    {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
-)
-
-# Of torch.onnx what says whether there is an export.
-_EXPORT = frozenset({"is_in_onnx_export", "_InternalGlobals.in_onnx_export"})
-
-# Of progress bars, which print and look at the clock, what loops go through.
-_PROGRESS = frozenset({"tqdm.__iter__", "tqdm.__enter__"})
-
-# Of torch.distributed what says which process group there is; collectives have polyfills.
-_GROUPS = frozenset({"_WorldMeta.WORLD", "_World.default_pg", "is_available", "is_initialized"})
-
-# Of Triton only what prepares a launch, `kernel[grid]`, and arithmetic for its grid: the launch is one break.
-_TRITON = frozenset(
     {
-        "KernelInterface.__getitem__", "KernelInterface.__getitem__.<locals>.<lambda>", "ConstexprFunction.__call__",
-        "_unwrap_if_constexpr", "cdiv", "next_power_of_2",
+        "torch._higher_order_ops.associative_scan",
+        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+        _TAGGING,
     }
-)  # fmt: skip
+)
+
+
+# Of modules that are left to Python, what is interpreted all the same.
+_PARTS: dict[str, frozenset[str]] = {
+    # Reads of environment variables: what they find in the dict behind `os.environ` is guarded like any other dict.
+    "os": frozenset(
+        {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
+    ),
+    # What says which process group there is; collectives have polyfills.
+    **dict.fromkeys(
+        ("torch.distributed", "torch.distributed.distributed_c10d"),
+        frozenset({"_WorldMeta.WORLD", "_World.default_pg", "is_available", "is_initialized"}),
+    ),
+}
+# Likewise, of all modules of a package.
+_PARTS_OF_PACKAGES: dict[str, frozenset[str]] = {
+    # What says whether there is an export.
+    "torch.onnx": frozenset({"is_in_onnx_export", "_InternalGlobals.in_onnx_export"}),
+    # Of progress bars, which print and look at the clock, what loops go through.
+    "tqdm": frozenset({"tqdm.__iter__", "tqdm.__enter__"}),
+    # What prepares a launch, `kernel[grid]`, and arithmetic for its grid: the launch is one break.
+    "triton": frozenset(
+        {
+            "KernelInterface.__getitem__", "KernelInterface.__getitem__.<locals>.<lambda>", "ConstexprFunction.__call__",
+            "_unwrap_if_constexpr", "cdiv", "next_power_of_2",
+        }
+    ),
+}  # fmt: skip
 
 _DDP = torch.nn.parallel.DistributedDataParallel
 
@@ -80,31 +95,20 @@ _WHOLE: frozenset[object] = frozenset({_DDP._pre_forward, _DDP._post_forward, in
 
 def should_inline(fn: types.FunctionType) -> bool:
     """May the VM look inside this function? By the module that defines it."""
-    module = fn.__globals__.get("__name__") or ""
-    if module == _INDEXING and fn.__qualname__.startswith(("TransformGetItemToIndex.", "ModIndex.")):
-        return True
-    if module == _TAGGING or module.startswith("torchjit_fx.polyfills."):
-        return True
-    if module == "os" and fn.__qualname__ in _ENVIRONMENT:
-        return True
-    if module.startswith("torch.onnx") and fn.__qualname__ in _EXPORT:
-        return True
-    if module.startswith("tqdm.") and fn.__qualname__ in _PROGRESS:
-        return True
+    module, name = fn.__globals__.get("__name__") or "", fn.__qualname__
     if fn in _WHOLE:
         return False
-    if module in ("torch.distributed", "torch.distributed.distributed_c10d"):
-        return fn.__qualname__ in _GROUPS
-    if _is_triton(module):
-        return fn.__qualname__ in _TRITON
-    return module in _PLAIN_PYTHON or not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
+    if not _is_below(module, _LEFT_TO_PYTHON):
+        return True
+    if module in _PLAIN_PYTHON or name in _PARTS.get(module, ()) or module.startswith("torchjit_fx.polyfills."):
+        return True
+    if module == _INDEXING:
+        return name.startswith(("TransformGetItemToIndex.", "ModIndex."))
+    return any(name in names and _is_below(module, (package,)) for package, names in _PARTS_OF_PACKAGES.items())
 
 
-# torch.compile, once used in a process, replaces `nn.Module.__init__` by a wrapper of this module, which tags each new
-# module for its own use. The wrapper is interpreted; the tag says nothing about modules that live inside a region.
-_TAGGING = "torch._dynamo.mutation_guard"
-# Where torch keeps a mode that mask functions run under (`transformers.masking_utils`); it imports nothing of the compiler.
-_INDEXING = "torch._dynamo._trace_wrapped_higher_order_op"
+def _is_below(module: str, packages: Iterable[str]) -> bool:
+    return any(module == package or module.startswith(package + ".") for package in packages)
 
 
 def substitutes() -> Mapping[Any, object]:
@@ -115,10 +119,6 @@ def substitutes() -> Mapping[Any, object]:
     tracker = getattr(sys.modules.get(_TAGGING), "GenerationTracker", None)
     tag = getattr(tracker, "tag", None)
     return _Substitutes({} if tag is None else {getattr(tag, "__func__", tag): ReturnConstant(None)})
-
-
-def _is_triton(module: str) -> bool:
-    return module == "triton" or module.startswith("triton.")
 
 
 def worth_capturing(function: types.FunctionType) -> bool:
@@ -143,7 +143,7 @@ def _serves_a_call() -> bool:
         name = frame.f_code.co_filename
         if name == torch.utils.checkpoint.__file__ or name.startswith(_CUSTOM_OPERATORS):
             return True
-        if frame.f_code.co_name in _ANSWERS or _is_triton(frame.f_globals.get("__name__") or ""):
+        if frame.f_code.co_name in _ANSWERS or _is_below(frame.f_globals.get("__name__") or "", ("triton",)):
             return True
         frame = frame.f_back
     return False

@@ -4,129 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
 import attrs
 import torch
 
-from torchjit_core.location import CodeLocation
 from torchjit_core.node_notes import values_of
 from torchjit_core.showing import shortened
 from torchjit_report.cures import cures
 from torchjit_report.recompiles import Recompile
-from torchjit_session.call_chain import CallSite, chain_of, shown_calls
+from torchjit_session.call_chain import chain_of
 from torchjit_session.compilation import Compilation
 from torchjit_session.obstacles import Obstacle, by_line
-from torchjit_session.region_tree import RegionNode, tree_of
+from torchjit_session.region_info import BreakInfo, GuardInfo, KernelInfo, PhaseInfo, RegionInfo, RegionNode
 from torchjit_session.site import Site
 from torchjit_session.specialization import Specialization
 
 __all__ = ["BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "describe"]
-
-
-@final
-@attrs.frozen
-class BreakInfo:
-    """One graph break: its registered reason, what happened, and where.
-
-    Attributes:
-        hints: what to write instead, the best first.
-        count: calls that met it.
-        continuations: ids of the regions that go on after it up to the next break, one for each of their specialisations.
-        calls: the lines of the program that lead to it, outermost first, with the modules on which these calls are made.
-    """
-
-    reason_id: str
-    headline: str
-    detail: str
-    hints: tuple[str, ...]
-    location: CodeLocation | None
-    count: int = 1
-    continuations: tuple[str, ...] = ()
-    calls: tuple[CallSite, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """Id, headline and detail in one line."""
-        return f"{self.reason_id}: {self.headline}" + (f": {self.detail}" if self.detail else "")
-
-    def __str__(self) -> str:
-        return "\n    ".join([self.text, *shown_calls(self.calls, self.location)])
-
-
-@final
-@attrs.frozen
-class GuardInfo:
-    """A guard.
-
-    Attributes:
-        location: the line that relies on it, if one does.
-        seconds: of one test of it alone, if that was measured: `explain` does, and calls in `with f.compiled.measuring_guards():`.
-    """
-
-    text: str
-    location: CodeLocation | None
-    seconds: float | None
-
-
-@final
-@attrs.frozen
-class KernelInfo:
-    """A generated kernel. `origins`: the operators that it computes, with their lines."""
-
-    name: str
-    language: str
-    graph: str
-    origins: tuple[str, ...]
-
-
-@final
-@attrs.frozen
-class PhaseInfo:
-    """A stretch of compile time.
-
-    Attributes:
-        seconds: wall time.
-        self_seconds: of that, what no inner phase accounts for.
-    """
-
-    name: str
-    seconds: float
-    self_seconds: float
-    phases: tuple[PhaseInfo, ...] = ()
-
-
-@final
-@attrs.frozen
-class RegionInfo:
-    """One specialisation of one region.
-
-    Attributes:
-        cause: "first call", or the guard that missed, as text; `recompile` is the same as data.
-        seconds: wall time of capture and compilation.
-        hits: calls that it served.
-        location: the first line of the function, or the line where a continuation begins.
-        checks: its guards, with their lines and what they cost.
-        guard_seconds: of one test of all guards, if that was measured.
-        kernels: what was generated for it, also for backwards that were compiled later.
-        phases: where the time of its compilation went.
-    """
-
-    compile_id: str
-    function: str
-    cause: str
-    seconds: float
-    graphs: tuple[torch.fx.GraphModule, ...]
-    guards: tuple[str, ...]
-    breaks: tuple[BreakInfo, ...]
-    source: str
-    recompile: Recompile | None = None
-    hits: int = 0
-    location: CodeLocation | None = None
-    checks: tuple[GuardInfo, ...] = ()
-    guard_seconds: float | None = None
-    kernels: tuple[KernelInfo, ...] = ()
-    phases: tuple[PhaseInfo, ...] = ()
 
 
 @final
@@ -229,7 +123,7 @@ def describe(compilation: Compilation) -> Explanation:
     by_key = {site.region.key: site for site in sites}
     hits = {id(entry.data): entry.hits for site in sites for entry in site.door.entries()}
     regions = tuple(_region(site, s, hits.get(id(s), 0), by_key) for site in sites for s in site.specializations)
-    return Explanation(regions, tree_of(sites, regions))
+    return Explanation(regions, _tree(sites, regions))
 
 
 def _behind(made: Specialization, sites: Mapping[tuple[Any, ...], Site]) -> tuple[str, ...]:
@@ -289,3 +183,48 @@ def _phases(made: Specialization) -> tuple[PhaseInfo, ...]:
 
     noted = [Phase(f["name"], f["seconds"], f["end"]) for kind, f in made.notes.items if kind == "phase"]
     return told(tree(noted, made.seconds))
+
+
+def _tree(found: Sequence[Site], regions: Iterable[RegionInfo]) -> tuple[RegionNode, ...]:
+    """One tree for the function, and one for each function that Python called at a break."""
+    made: dict[str, list[RegionInfo]] = {}
+    for region in regions:
+        made.setdefault(region.compile_id.partition("/")[0], []).append(region)
+    by_key = {site.region.key: site for site in found}
+    parents: dict[tuple[Any, ...], Site] = {}
+    for site in found:
+        for specialization in site.specializations:
+            for key in specialization.continuations:
+                if key in by_key and by_key[key] is not site:
+                    parents.setdefault(key, site)
+    children: dict[int, list[Site]] = {}
+    roots = []
+    for site in found:
+        parent = parents.get(site.region.key) if site.region.offset is not None else None
+        if parent is None or _leads_to(site, parent, parents):
+            roots.append(site)
+        else:
+            children.setdefault(parent.number, []).append(site)
+    return tuple(_node(site, children, made) for site in roots)
+
+
+def _leads_to(start: Site, end: Site, parents: dict[tuple[Any, ...], Site]) -> bool:
+    """Is `start` above `end`? Continuations of a loop go on with one another."""
+    seen: set[int] = set()
+    at: Site | None = end
+    while at is not None and at.number not in seen:
+        if at is start:
+            return True
+        seen.add(at.number)
+        at = parents.get(at.region.key)
+    return False
+
+
+def _node(site: Site, children: dict[int, list[Site]], made: dict[str, list[RegionInfo]]) -> RegionNode:
+    kind: Literal["function", "continuation", "call"] = (
+        "continuation" if site.region.offset is not None else "call" if site.only_with_tensors else "function"
+    )
+    return RegionNode(
+        site.name, kind, next((s.location for s in site.specializations if s.location), site.location),
+        tuple(made.get(str(site.number), ())), tuple(_node(c, children, made) for c in children.get(site.number, ())),
+    )  # fmt: skip

@@ -17,13 +17,12 @@ from typing import Any, NoReturn, TypeVar, final
 
 import torch
 
-from torchjit_core import events
-from torchjit_core.handlers import HANDLED, codes_of_handlers, hear, raised_in_handler
+from torchjit_core.handlers import HANDLED, codes_of_handlers, hear
 from torchjit_frame import HeardHandler, is_eager, set_eager
 from torchjit_fx import ProcessState
 from torchjit_session.collector import program_has_frozen
 
-__all__ = ["CompilationScope", "compiled_later", "is_programs", "raised_in_handler"]
+__all__ = ["CompilationScope", "compiled_later"]
 
 _T = TypeVar("_T")
 
@@ -205,8 +204,3 @@ def _is_ours(error: BaseException) -> bool:
     start = error.__traceback__
     module = "" if start is None else str(start.tb_frame.f_globals.get("__name__"))
     return module.startswith(("torch", "contextlib"))
-
-
-def is_programs(error: BaseException) -> bool:
-    """Is the exception one that a listener of the program raised?"""
-    return events.raised_by_listener(error)

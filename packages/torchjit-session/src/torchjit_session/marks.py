@@ -116,16 +116,10 @@ def _mark(
     same_as: str | None = None,
 ) -> None:
     _check_tensor(t)
-    for name, size in (("min", lower), ("max", upper)):
-        if size is not None and type(size) is not int:
-            raise UserTypeError(BAD_MARK, f"{name}={size!r}, want an int")
-        if size is not None and size < 0:
-            raise UserError(BAD_MARK, f"{name}={size}, want a size, which is at least 0")
-    if lower is not None and upper is not None and lower > upper:
-        raise UserError(BAD_MARK, f"min={lower}, max={upper}: the range is empty")
-    marks: dict[int, SizeMark] = t.__dict__.setdefault(MARKS, {})
+    _check_range(lower, upper)
     if not isinstance(same_as, str | None):
         raise UserTypeError(BAD_MARK, f"shape_id={same_as!r}, want a str")
+    marks: dict[int, SizeMark] = t.__dict__.setdefault(MARKS, {})
     chosen: Any = (index,) if isinstance(index, int) else index
     if isinstance(index, bool) or not isinstance(chosen, Sequence) or any(type(dim) is not int for dim in chosen):
         raise UserTypeError(BAD_MARK, f"{index!r} for dimensions, want an int or a list of ints")
@@ -133,6 +127,16 @@ def _mark(
         if not -t.dim() <= dim < t.dim():
             raise UserIndexError(BAD_MARK, f"dimension {dim} of a tensor with {t.dim()}")
         marks[dim % t.dim()] = SizeMark(kind, lower, upper, same_as)
+
+
+def _check_range(lower: object, upper: object) -> None:
+    for name, size in (("min", lower), ("max", upper)):
+        if size is not None and type(size) is not int:
+            raise UserTypeError(BAD_MARK, f"{name}={size!r}, want an int")
+        if type(size) is int and size < 0:
+            raise UserError(BAD_MARK, f"{name}={size}, want a size, which is at least 0")
+    if type(lower) is int and type(upper) is int and lower > upper:
+        raise UserError(BAD_MARK, f"min={lower}, max={upper}: the range is empty")
 
 
 def _check_tensor(t: object) -> None:

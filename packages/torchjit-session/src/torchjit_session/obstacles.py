@@ -13,7 +13,7 @@ from torchjit_session.call_chain import CallSite, shown_calls
 
 if TYPE_CHECKING:
     from torchjit_report.recompiles import Recompile
-    from torchjit_session.inspection import BreakInfo, RegionInfo
+    from torchjit_session.region_info import BreakInfo, RegionInfo
 
 __all__ = ["Obstacle", "by_line"]
 

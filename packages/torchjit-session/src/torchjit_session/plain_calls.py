@@ -61,12 +61,11 @@ def note_numbers(history: torchjit_guards.SizeHistory, slots: Sequence[Any], reg
     for value, path in zip(slots, region.slot_paths, strict=True):
         if type(value) in (int, float):
             history.observe(path, value)
-        elif issubclass(type(value), torch.Tensor) and value.layout is torch.strided:
-            for dim, size in enumerate(value.shape):
-                if type(size) is int:
-                    history.observe(path.size(dim), size)
-        elif type(value) is tuple:  # *args
-            for j, item in enumerate(value):
-                if issubclass(type(item), torch.Tensor) and item.layout is torch.strided:
-                    for dim, size in enumerate(item.shape):
-                        history.observe(path.item(j).size(dim), size)
+        # A tuple is *args.
+        items = enumerate(value) if type(value) is tuple else [(None, value)]
+        for j, item in items:
+            if issubclass(type(item), torch.Tensor) and item.layout is torch.strided:
+                at = path if j is None else path.item(j)
+                for dim, size in enumerate(item.shape):
+                    if type(size) is int:
+                        history.observe(at.size(dim), size)

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from torchjit_core.events import emit
+from torchjit_core import events
+from torchjit_core.handlers import raised_in_handler
 from torchjit_core.reasons import InvalidIR, TorchjitError, reason
 from torchjit_core.writing import WRITES_FROM, nothing_written
+from torchjit_session.backend_calls import GraphRaised
 from torchjit_session.counters import counters
-from torchjit_session.interrupts import is_programs, raised_in_handler
 
 if TYPE_CHECKING:
-    from torchjit_session.site import Site
+    from torchjit_session.failures import Failures
     from torchjit_session.specialization import Specialization
 
-__all__ = ["MOST_CAUGHT", "GraphRaised", "OnRaise", "is_of_our_code"]
+__all__ = ["MOST_CAUGHT", "OnRaise", "is_of_our_code"]
 
 RAISED_ALONE = reason(
     "TJ-API-023",
@@ -66,20 +67,11 @@ _OF_DEVICES = ("CUDA error", "CUDA driver error", "device-side assert", "illegal
 
 
 @final
-class GraphRaised(Exception):
-    """The graph of a region raised `error`, before anything outside of the graph has changed."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-@final
 class OnRaise:
     """What the front door asks about an exception of an entry's target.
 
     Args:
-        site: whose entry it is.
+        failures: of the region whose entry it is.
         made: the specialisation of the entry.
         is_graph: the target is the graph itself; else it raises `GraphRaised` for the graph.
         catches: the graph holds operations whose errors the program may catch.
@@ -88,11 +80,11 @@ class OnRaise:
         repeats: the region's own code may run in place of the graph.
     """
 
-    __slots__ = ("catches", "in_blocks", "is_graph", "made", "repeats", "site", "writes")
+    __slots__ = ("catches", "failures", "in_blocks", "is_graph", "made", "repeats", "writes")
 
     def __init__(
         self,
-        site: Site,
+        failures: Failures,
         made: Specialization,
         *,
         is_graph: bool,
@@ -101,22 +93,23 @@ class OnRaise:
         writes: bool,
         repeats: bool = True,
     ) -> None:
-        self.site, self.made, self.is_graph = site, made, is_graph
+        self.failures, self.made, self.is_graph = failures, made, is_graph
         self.catches, self.in_blocks, self.writes, self.repeats = catches, in_blocks, writes, repeats
 
-    def of(self, site: Site, made: Specialization) -> OnRaise:
-        """The same for an entry of another site with this target."""
+    def of(self, failures: Failures, made: Specialization) -> OnRaise:
+        """The same for an entry of another region with this target."""
         return OnRaise(
-            site, made, is_graph=self.is_graph, catches=self.catches, in_blocks=self.in_blocks, writes=self.writes
+            failures, made, is_graph=self.is_graph, catches=self.catches, in_blocks=self.in_blocks, writes=self.writes
         )
 
     def __call__(self, error: BaseException) -> BaseException | Callable[[], None]:
         """The exception to raise, or what is called once the region's own code has returned."""
         if not self.is_graph and self.repeats:
-            if type(error) is not GraphRaised:
-                return error
-            error = error.error
-        if is_programs(error):
+            return self._of_graph(error.error) if type(error) is GraphRaised else error
+        return self._of_graph(error)
+
+    def _of_graph(self, error: BaseException) -> BaseException | Callable[[], None]:
+        if events.raised_by_listener(error):
             return error
         fault = is_of_our_code(error)
         if not self.repeats or (self.writes and not nothing_written(error)):
@@ -126,9 +119,12 @@ class OnRaise:
             return error
         if self.catches and not fault:
             self._count()
-        counters["rerun"][self.site.name] += 1
-        emit(
-            "rerun", function=self.site.name, error=f"{type(error).__name__}: {error}", compile_id=self.made.compile_id
+        counters["rerun"][self.failures.name] += 1
+        events.emit(
+            "rerun",
+            function=self.failures.name,
+            error=f"{type(error).__name__}: {error}",
+            compile_id=self.made.compile_id,
         )
         if fault:
             return functools.partial(self._dropped, error, "".join(traceback.format_exception(error)))
@@ -138,35 +134,35 @@ class OnRaise:
     def _told(self, error: BaseException) -> TorchjitError:
         """A fault where the region's own code cannot run any more."""
         why = "after it had written to an input" if self.writes else "after what cannot be done twice, perhaps"
-        told = InvalidIR(FAULT, f"{self.site.name}, {why}: {type(error).__name__}: {error}")
+        told = InvalidIR(FAULT, f"{self.failures.name}, {why}: {type(error).__name__}: {error}")
         told.__cause__ = error
         return told
 
     def _dropped(self, error: BaseException, text: str) -> None:
         """The region's own code has run in place of a graph with a fault."""
-        detail = f"{self.site.name}: {type(error).__name__}: {error}"
-        if self.site.owner.on_error == "raise":
+        detail = f"{self.failures.name}: {type(error).__name__}: {error}"
+        if self.failures.terms.on_error == "raise":
             raise InvalidIR(FAULT, detail) from error
-        self.site.drop_faulty(self.made, FAULT, f"{detail}\n{text}")
+        self.failures.drop_faulty(self.made, FAULT, f"{detail}\n{text}")
 
     def _count(self) -> None:
         """Where the program catches errors again and again, a graph that ends before is faster."""
-        site = self.site
-        if not site.owner.fullgraph:
-            site.caught += 1
-            if site.caught >= MOST_CAUGHT:
-                site.make_anew(self.made)
+        failures = self.failures
+        if not failures.terms.fullgraph:
+            failures.caught += 1
+            if failures.caught >= MOST_CAUGHT:
+                failures.make_anew(self.made)
 
     def _returned(self, error: BaseException) -> None:
         """Plain Python did not raise, or the program caught it."""
         if self.catches or self.in_blocks or type(error) is torch.OutOfMemoryError:
             return
-        site = self.site
-        site.raised_alone += 1
-        if site.owner.on_error == "raise":
+        failures = self.failures
+        failures.raised_alone += 1
+        if failures.terms.on_error == "raise":
             raise error
-        if site.raised_alone == _MOST_RETURNS:
-            site.distrust(RAISED_ALONE, f"{site.name}: {type(error).__name__}: {error}")
+        if failures.raised_alone == _MOST_RETURNS:
+            failures.invalidate(RAISED_ALONE, f"{failures.name}: {type(error).__name__}: {error}")
 
 
 def _is_of_an_operation(error: BaseException) -> bool:

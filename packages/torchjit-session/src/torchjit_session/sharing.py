@@ -8,17 +8,19 @@ that one alone.
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from torchjit_core import events
 from torchjit_frame import Entry
 
 if TYPE_CHECKING:
     from torchjit_session.compilation import Compilation
+    from torchjit_session.site import Site
 
-__all__ = ["Family", "all_compilations", "family_of", "keeping_compilations", "register", "tell_hits"]
+__all__ = ["Family", "all_compilations", "borrowed", "family_of", "keeping_compilations", "register", "tell_hits"]
 
 _live: weakref.WeakSet[Compilation] = weakref.WeakSet()
 _keepers: list[list[Compilation]] = []
@@ -89,3 +91,42 @@ def family_of(key: Hashable) -> Family | None:
     except TypeError:
         return None
     return found
+
+
+def borrowed(site: Site, slots: tuple[Any, ...]) -> Entry | None:
+    """An entry like the one that an equal module has for such a call, if there is one: nothing is compiled."""
+    owner = site.owner
+    if owner.family is None or site is not owner.root or not site.has_room():
+        return None
+    settings = site.terms.settings
+    for lender, entry in owner.family.entries(owner):
+        if entry.enabled and entry.data.settings == settings and entry.guard(*slots) is not None:
+            return _taken_over(site, entry, lender, slots)
+    return None
+
+
+def _taken_over(site: Site, entry: Entry, lender: Compilation, slots: tuple[Any, ...]) -> Entry:
+    # Imported here: an import of torchjit, which has this module, needs no capture.
+    import torchjit_guards  # noqa: PLC0415
+    from torchjit_session.plain_calls import note_numbers  # noqa: PLC0415
+    from torchjit_session.rerun import OnRaise  # noqa: PLC0415
+    from torchjit_session.specialization import Specialization  # noqa: PLC0415
+
+    start = time.perf_counter()
+    theirs: Specialization = entry.data
+    made = Specialization(
+        f"{site.number}/{len(site.specializations)}", f"shared with {theirs.compile_id}",
+        guards=theirs.guards, graphs=theirs.graphs, breaks=theirs.breaks, source=theirs.source, ranges=theirs.ranges,
+        forced=theirs.forced, settings=site.terms.settings,
+    )  # fmt: skip
+    # What goes on in continuations needs the compilation that has them.
+    made.lender = theirs.lender or (lender if entry.hook is not None or theirs.breaks else None)
+    note_numbers(site.history, slots, site.region)
+    program = torchjit_guards.GuardProgram(theirs.guards, entry.guard.gather, site.region.nslots)
+    hook = None if entry.hook is None else site.owner.ask_for_call
+    on_raise = entry.on_raise.of(site.failures, made) if isinstance(entry.on_raise, OnRaise) else None
+    own = Entry(program, entry.target, entry.unwrap, made, hook, on_raise)
+    made.seconds = time.perf_counter() - start
+    site.specializations.append(made)
+    site.door.append(own)
+    return own

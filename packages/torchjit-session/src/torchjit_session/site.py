@@ -1,4 +1,7 @@
-"""A site: one region of the user's code with its front door, its specialisations and its policy on misses."""
+"""A site: one region of the user's code with its front door, its specialisations and its policy on misses.
+
+`capture` makes a specialisation, `sharing` takes one over, `failures` is what errors lead to.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import contextlib
 import itertools
 import linecache
 import time
-import traceback
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,31 +19,31 @@ import attrs
 import torch
 
 import torchjit_aot
-import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit_core import events
-from torchjit_core.failures import cause_of, has_no_memory, using_policy
+from torchjit_core.failures import using_policy
 from torchjit_core.location import CodeLocation
-from torchjit_core.reasons import GraphBreak, InvalidIR, NotYet, Reason, TorchjitError, UserError, reason
+from torchjit_core.reasons import NotYet, TorchjitError, UserError
 from torchjit_core.showing import shortened
 from torchjit_core.turns import turn
-from torchjit_core.user_errors import BackendCompilerFailed, FailOnRecompile, RecompileLimitExceeded, Unsupported
-from torchjit_core.user_warnings import warn_user
+from torchjit_core.user_errors import FailOnRecompile, RecompileLimitExceeded, Unsupported
 from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import costs, torch_support
-from torchjit_report.cures import cures
-from torchjit_report.recompiles import Recompile, ranked, recompile_of
-from torchjit_session import entries, inlining
-from torchjit_session.backend_calls import aot_eager, call_backend, is_ours
+from torchjit_report.recompiles import Recompile, recompile_of
+from torchjit_session import inlining
+from torchjit_session.backend_calls import is_ours
 from torchjit_session.call_chain import CallSite
+from torchjit_session.capture import hand_over, interpret
 from torchjit_session.collector import collector_paused, collector_resumed
 from torchjit_session.counters import counters
-from torchjit_session.interrupts import CompilationScope, is_programs
+from torchjit_session.failures import Failures
+from torchjit_session.interrupts import CompilationScope
 from torchjit_session.other_compiler import hidden_from_torch_compile
 from torchjit_session.plain_calls import holds_proxies, holds_tensors, must_run_eagerly, note_numbers
 from torchjit_session.rerun import MOST_CAUGHT, OnRaise
-from torchjit_session.site_events import described_call, symbol_fields, tell_capture
+from torchjit_session.sharing import borrowed
+from torchjit_session.site_events import described_call, place_fields, symbol_fields, tell_capture
 from torchjit_session.specialization import Specialization
 from torchjit_session.stance import WOULD_COMPILE, current_stance, forced_backend
 
@@ -50,33 +52,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Site"]
 
-RECOMPILE_LIMIT = reason(
-    "TJ-API-020",
-    "the recompile limit is reached",
-    "The guards of this region missed as often as the limit allows; it runs eagerly from now on, "
-    "because each new specialisation costs time and memory.",
-    "Look at the guards that missed (TORCHJIT_LOGS=recompiles): pass what changes as a tensor, or mark it dynamic.",
-    "Raise torchjit.config.recompile_limit if the number of variants is small.",
-)
 FIRST_CALL = "first call"
-INTERNAL_ERROR = reason(
-    "TJ-API-021",
-    "an error inside torchjit",
-    "The region runs eagerly instead, so the program's results are not affected. This is a bug in torchjit.",
-    "Report it with the traceback; on_error='raise' or TORCHJIT_ON_ERROR=raise shows it where it happens.",
-)
-BACKEND_FAILED = reason(
-    "TJ-API-022",
-    "the backend raised while it compiled a graph",
-    "The graph was captured; the compiler that it was given to failed. Its own error is the cause of this one.",
-    "Try backend='eager' to see whether capture alone works; on_error='eager' falls back to eager.",
-)
 
 # Every compiled module starts in the same method of torch; people look for their own forward.
 _MODULE_CALL = torch.nn.Module.__call__.__code__
-
-POSTPONE_LIMIT = 4  # calls that a region may turn down as "not yet"
-MOST_OUT_OF_MEMORY = 4  # compilations of a region that end for want of memory or stack, until it stays eager
 
 _site_numbers = itertools.count()
 
@@ -106,19 +85,15 @@ class Site:
         """
         # Weakly: code objects remember the doors that the frame hook found, and must not keep a compilation alive.
         self._owner = weakref.ref(owner)
+        self.terms = owner.terms
         self.only_with_tensors = only_with_tensors
         self.region = region
         self._name = name or region.code.co_qualname
         self.number = next(_site_numbers)
         self.history = torchjit_guards.SizeHistory()
         self.specializations: list[Specialization] = []
-        self.given_up: str | None = None  # why it runs eagerly: not the error, whose frames hold what was given
         self.ran_eagerly = False
         self.first_by_aot_eager = False
-        self.postponed = 0
-        self.ran_out = 0
-        self.raised_alone = 0
-        self.caught = 0
         self._scope: CompilationScope | None = None
         self._unfinished: Specialization | None = None
         self.callers: tuple[CallSite, ...] = ()  # of a continuation inside of a call
@@ -126,6 +101,12 @@ class Site:
         slots = None if region.offset is None else region.nslots
         forwards = inlining.forwarding_of(function) if slots is None else {}
         self.door = FrontDoor(function, self.on_miss, slots=slots, leave=leave, thrown=region.throwing, **forwards)
+        self.failures = Failures(self.name, self.terms, self.door, self.specializations, self.has_room)
+
+    @property
+    def given_up(self) -> str | None:
+        """Why it runs eagerly, if it does."""
+        return self.failures.given_up
 
     @property
     def owner(self) -> Compilation:
@@ -166,7 +147,7 @@ class Site:
         owner = self._owner()  # held until the end of this call
         if owner is not None and owner.measures_guards and (known := self._measured(slots)) is not None:
             return known
-        if owner is None or self.given_up is not None or owner.host.is_off() or must_run_eagerly():
+        if owner is None or self.failures.given_up is not None or self.terms.host.is_off() or must_run_eagerly():
             return None
         if any(map(holds_proxies, slots)):
             return None
@@ -222,14 +203,14 @@ class Site:
             if scope.raised:
                 raise
             self._forget_unfinished()
-            self.postponed += 1
-            if self.postponed >= POSTPONE_LIMIT:
-                self._run_eagerly(error)
+            self.failures.postponed(error)
             return None
         except Exception as error:
-            if scope.raised or is_programs(error):
+            if scope.raised or events.raised_by_listener(error):
                 raise
-            self._failed(error)
+            if self.failures.failed(error):
+                self._forget_unfinished()
+            self._unfinished = None
             return None
 
     def _leave_blocks(self, slots: tuple[Any, ...], error: TorchjitError) -> BaseException:
@@ -271,55 +252,15 @@ class Site:
         for entry in self.door.entries():
             entry.enabled = on and entry.data.forced == forced and not entry.data.used_up
 
-    def _shared(self, slots: tuple[Any, ...]) -> Entry | None:
-        """An entry like the one that an equal module has for such a call, if there is one: nothing is compiled."""
-        owner = self.owner
-        if owner.family is None or self is not owner.root or not self._has_room():
-            return None
-        settings = owner.host.settings()
-        for lender, entry in owner.family.entries(owner):
-            if entry.enabled and entry.data.settings == settings and entry.guard(*slots) is not None:
-                return self._take_over(entry, lender, slots)
-        return None
-
-    def _take_over(self, entry: Entry, lender: Compilation, slots: tuple[Any, ...]) -> Entry:
-        start = time.perf_counter()
-        theirs: Specialization = entry.data
-        made = Specialization(
-            f"{self.number}/{len(self.specializations)}", f"shared with {theirs.compile_id}",
-            guards=theirs.guards, graphs=theirs.graphs, breaks=theirs.breaks, source=theirs.source, ranges=theirs.ranges,
-            forced=theirs.forced, settings=self.owner.host.settings(),
-        )  # fmt: skip
-        # What goes on in continuations needs the compilation that has them.
-        made.lender = theirs.lender or (lender if entry.hook is not None or theirs.breaks else None)
-        note_numbers(self.history, slots, self.region)
-        program = torchjit_guards.GuardProgram(theirs.guards, entry.guard.gather, self.region.nslots)
-        hook = None if entry.hook is None else self.owner.ask_for_call
-        on_raise = entry.on_raise.of(self, made) if isinstance(entry.on_raise, OnRaise) else None
-        own = Entry(program, entry.target, entry.unwrap, made, hook, on_raise)
-        made.seconds = time.perf_counter() - start
-        self.specializations.append(made)
-        self.door.append(own)
-        return own
-
     def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
-        shared = self._shared(slots)
+        shared = borrowed(self, slots)
         if shared is not None:
             return shared
         cause, recompile = self._explain_miss(slots)
-        limit = self.owner.recompile_limit
-        if len(self.specializations) >= limit:
-            self._give_up(f"{self.name} has {limit} specialisations", self.specializations, recompile)
-            return None
-        together = self.owner.accumulated(self.region.code)
-        if len(together) >= self.owner.host.settings().accumulated_recompile_limit:
-            said = f"the regions of {self.region.code.co_qualname} have {len(together)} specialisations together"
-            told = self.region.code in self.owner.exhausted
-            self.owner.exhausted.add(self.region.code)
-            self._give_up(f"{said} (accumulated_recompile_limit)", together, recompile, warn=not told)
+        if self._limit_reached(recompile):
             return None
         made = Specialization(
-            f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend(), settings=self.owner.host.settings(),
+            f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend(), settings=self.terms.settings,
         )  # fmt: skip
         if self.region.code is _MODULE_CALL:
             made.location = _start_of(getattr(type(slots[0]), "forward", None))
@@ -331,9 +272,9 @@ class Site:
             counters["recompiles"][self.name] += 1
         start = time.perf_counter()
         ok = False
-        policy = using_policy(self.owner.failure_policy())
+        policy = using_policy(self.terms.failure_policy())
         with events.using_compile_id(made.compile_id), policy, events.activity("capture"):
-            events.emit_lazy("compile_start", lambda: described_call(self, cause, slots))
+            events.emit_lazy("compile_start", lambda: self._described_call(cause, code, slots))
             try:
                 with collector_paused() as collects:
                     entry = self._capture(slots, made, collects)
@@ -347,83 +288,62 @@ class Site:
             self._unfinished = None
         return entry
 
+    def _limit_reached(self, missed: Recompile | None) -> bool:
+        """Is there no room for another specialisation? Then that is told."""
+        limit, code = self.terms.recompile_limit, self.region.code
+        if len(self.specializations) >= limit:
+            self.failures.limit_reached(f"{self.name} has {limit} specialisations", self.specializations, missed)
+            return True
+        together = self.owner.accumulated(code)
+        if len(together) < self.terms.settings.accumulated_recompile_limit:
+            return False
+        said = f"the regions of {code.co_qualname} have {len(together)} specialisations together"
+        first = code not in self.owner.exhausted
+        self.owner.exhausted.add(code)
+        self.failures.limit_reached(f"{said} (accumulated_recompile_limit)", together, missed, warn=first)
+        return True
+
+    def has_room(self) -> bool:
+        """Do the limits allow another specialisation?"""
+        together = self.owner.accumulated(self.region.code)
+        limit = self.terms.settings.accumulated_recompile_limit
+        return len(self.specializations) < self.terms.recompile_limit and len(together) < limit
+
     def _capture(self, slots: tuple[Any, ...], made: Specialization, collects: bool) -> Entry:
         owner = self.owner
         ambient = torch_support.ambient_guards()
-        sizes = torchjit_guards.ShapeEnv(self.history, dynamic=owner.dynamic)
 
         def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             made.graphs.append(gm)
             weakref.finalize(gm, _drop_generated_lines, type(gm)).atexit = False
             with collector_resumed(collects), events.phase("backend"):
-                return self._call_backend(gm, example_inputs)
+                return hand_over(self.terms, self._scope, gm, example_inputs, by_aot_eager=self.first_by_aot_eager)
 
-        def start() -> tuple[torchjit_fx.TensorDomain, torchjit_fx.TensorDomain]:
-            # A break that cannot be resumed where it lies makes the VM start again and break further out.
-            nonlocal sizes
-            made.graphs.clear()
-            sizes = torchjit_guards.ShapeEnv(self.history, dynamic=owner.dynamic)
-            settings = attrs.evolve(owner.fx_settings(), errors_in_tries=self.caught < MOST_CAUGHT)
-            domain = torchjit_fx.TensorDomain(compile_graph, sizes, settings)
-            domain.needs_history = (
-                bool(domains) and domains[-1].needs_history
-            )  # the break's own call is not followed again
-            domains.append(domain)
-            return domain, domain
-
-        domains: list[torchjit_fx.TensorDomain] = []
-
-        leaves, compiler = start()
-        try:
-            with events.phase("capture"), self._said_shapes(slots):
-                captured = torchjit_vm.capture(
-                    self.region,
-                    slots,
-                    leaves=leaves,
-                    compiler=compiler,
-                    continuations=owner.door_for,
-                    policy=owner.policy,
-                    restart=start,
-                )
-        except GraphBreak as error:
-            if not owner.fullgraph:
-                raise
-            raise _unsupported(error) from None
-        except torchjit_vm.BreakForbidden as forbidden:
-            raise _unsupported(forbidden.why) from None
-        finally:
-            for domain in domains:
-                domain.release()
-        counters["stats"]["unique_graphs"] += len(made.graphs)
-        made.breaks, made.source = captured.breaks, captured.source
-        made.ranges = tuple(domains[-1].ranges)
-        made.continuations = tuple(region.key for region in captured.continuations)
+        with events.phase("capture"), self._said_shapes(slots):
+            captured, domain, sizes = interpret(
+                self.region, slots, self.terms, self.history, made.graphs, compile_graph, owner.door_for,
+                errors_in_tries=self.failures.caught < MOST_CAUGHT,
+            )  # fmt: skip
+        made.take(captured, domain.ranges, (*ambient, *captured.guards, *sizes.guards()))
+        sizes.seal()  # what a lazily compiled backward decides later could not be checked any more
         for region in captured.continuations:
             owner.follow_calls(region, captured.breaks, self)
-        for record in captured.breaks:
-            counters["graph_break"][record.reason.headline] += 1
-        made.guards = (*ambient, *captured.guards, *sizes.guards())
-        sizes.seal()  # what a lazily compiled backward decides later could not be checked any more
-        tell_capture(self, made, captured.gather)
-        entries.tell_bytecode(self, made, captured.target)
+        tell_capture(self.name, self.region, self.callers, made, captured)
         if events.listening() and (symbols := sizes.sources()):
             events.emit("symbols", symbols=[symbol_fields(s, path, slots) for s, path in symbols.items()])
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         if owner.measures_guards:
             made.costs = costs.measure(program, made.guards, slots)
-        # What the breaking operation calls is captured in its turn.
-        hook = (
-            owner.ask_for_call
-            if (captured.breaks or captured.continuations) and owner.captures_calls_at_breaks
-            else None
-        )
         on_raise = None
-        if captured.repeatable or is_ours(owner.backend):
-            errors = domains[-1].caught
+        if captured.repeatable or is_ours(self.terms.backend):
+            errors = domain.caught
             on_raise = OnRaise(
-                self, made, is_graph=not captured.source, catches=bool(errors.marks), in_blocks=errors.in_blocks,
-                writes=domains[-1].writes_outside, repeats=captured.repeatable,
+                self.failures, made, is_graph=not captured.source, catches=bool(errors.marks), in_blocks=errors.in_blocks,
+                writes=domain.writes_outside, repeats=captured.repeatable,
             )  # fmt: skip
+        # What the breaking operation calls is captured in its turn.
+        breaks = bool(captured.breaks or captured.continuations) and self.terms.settings.capture_calls_at_breaks
+        hook = owner.ask_for_call if breaks else None
         entry = Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
         return _for_one_call(entry) if self.first_by_aot_eager else entry
 
@@ -434,25 +354,16 @@ class Site:
             return contextlib.nullcontext()
         return shapes.marked(self.region, slots)
 
-    def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        scope = self._scope
-        # A backend of the user's may use signals itself.
-        forget = scope.forgives() if scope is not None and self.owner.backend_is_users else None
-        try:
-            made = call_backend(aot_eager if self.first_by_aot_eager else self.owner.backend, gm, example_inputs)
-        except TorchjitError:
-            raise
-        except Exception as error:
-            if (scope is not None and scope.raised) or is_programs(error):
-                raise
-            if has_no_memory(error) and not self.owner.backend_is_users:
-                raise
-            raise BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
-        if forget is not None:
-            forget()
-        return self.owner.resting(made)
-
     # ------------------------------------------------------------------ telling
+    def _described_call(self, cause: str, code: types.CodeType, slots: tuple[Any, ...]) -> dict[str, Any]:
+        follows = [place_fields(at) for at in self.follows]
+        return described_call(code, slots) | {
+            "function": self.name,
+            "cause": cause,
+            "follows": follows,
+            **self.owner.told,
+        }
+
     def _explain_miss(self, slots: tuple[Any, ...]) -> tuple[str, Recompile | None]:
         """The guard that missed in the newest entry, as text and as data, and a `recompile` event."""
         made = self.door.entries()
@@ -463,7 +374,6 @@ class Site:
             return "no guard misses now: the state changed while the call was checked", None
         if self.region.code is _MODULE_CALL and (miss.location is None or not _is_users(miss.location)):
             miss = attrs.evolve(miss, location=_start_of(slots[0].forward))
-        where = miss.location
         recompile = recompile_of(self.name, miss)
         events.emit(
             "recompile",
@@ -471,8 +381,7 @@ class Site:
             guard=recompile.guard,
             expected=recompile.expected,
             actual=recompile.actual,
-            filename=where.filename if where else None,
-            lineno=where.lineno if where else None,
+            **place_fields(miss.location),
             advice=recompile.advice,
         )
         return shortened(str(miss.text)), recompile
@@ -485,106 +394,19 @@ class Site:
             return found if isinstance(found, types.CodeType) else code
         return code
 
-    # ------------------------------------------------------------------ giving up
+    def forget(self) -> None:
+        """Forget every specialisation, and all that failed."""
+        self.door.clear()
+        self.specializations.clear()
+        self.failures.forget()
+        self.ran_eagerly = False
+        self.history = torchjit_guards.SizeHistory()
+
     def _forget_unfinished(self) -> None:
         """What was asked for cannot be, now or ever, or was interrupted: this attempt is no specialisation."""
         made, self._unfinished = self._unfinished, None
         if made in self.specializations and all(entry.data is not made for entry in self.door.entries()):
             self.specializations.remove(made)
-
-    def _run_eagerly(self, error: TorchjitError) -> None:
-        self.given_up = str(error)
-        self.door.sealed = not self.door.entries()
-        events.emit("fallback", reason=error.reason.id, headline=error.reason.headline, detail=error.detail)
-
-    def _give_up(
-        self, said: str, made: Sequence[Specialization], missed: Recompile | None, *, warn: bool = True
-    ) -> None:
-        """Run eagerly from now on, and say what missed, the most frequent first.
-
-        Args:
-            said: which limit is reached.
-            made: the specialisations that count towards it.
-            missed: by the call that found no room.
-            warn: another region has not said the same yet.
-        """
-        causes = [r for r in (*(s.recompile for s in made), missed) if r is not None]
-        detail = f"{said}; what missed: {ranked(causes)}" if causes else said
-        error = RecompileLimitExceeded(RECOMPILE_LIMIT, detail)
-        counters["recompile_limit"][self.name] += 1
-        if self.owner.fullgraph:
-            raise error
-        self.given_up = str(error)
-        self.door.sealed = True
-        events.emit("fallback", reason=RECOMPILE_LIMIT.id, headline=RECOMPILE_LIMIT.headline, detail=detail)
-        if warn:
-            warn_user(str(error))
-
-    def _has_room(self) -> bool:
-        """Do the limits allow another specialisation?"""
-        together = self.owner.accumulated(self.region.code)
-        limit = self.owner.host.settings().accumulated_recompile_limit
-        return len(self.specializations) < self.owner.recompile_limit and len(together) < limit
-
-    def make_anew(self, made: Specialization) -> None:
-        """Another specialisation is to take this one's place, if the limits have room for it."""
-        if not self._has_room():
-            return
-        for entry in self.door.entries():
-            if entry.data is made:
-                self.door.remove(entry)
-
-    def drop_faulty(self, made: Specialization, why: Reason, detail: str) -> None:
-        """What was made has a fault: say so once, and take it away. After the second one the region runs eagerly."""
-        self.raised_alone += 1
-        if self.raised_alone > 1:
-            self.door.clear()
-            self._run_eagerly(InvalidIR(why, detail))
-            return
-        for entry in self.door.entries():
-            if entry.data is made:
-                self.door.remove(entry)
-        counters["fallback"][why.headline] += 1
-        events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
-        warn_user(str(InvalidIR(why, detail)))
-
-    def distrust(self, why: Reason, detail: str) -> None:
-        """What was made cannot be used, as it turns out: say so, and run eagerly from now on."""
-        self.door.clear()
-        error = InvalidIR(why, detail)
-        self._run_eagerly(error)
-        counters["fallback"][why.headline] += 1
-        warn_user(str(error))
-
-    def _failed(self, error: Exception) -> None:
-        """Apply the failure policy: raise, or warn once and run eagerly from now on.
-
-        Where memory or stack ran out, another call may have enough: the next ones try again.
-        """
-        user_backend = isinstance(error, BackendCompilerFailed) and self.owner.backend_is_users
-        if self.owner.on_error == "raise" or (user_backend and self.owner.on_error is None):
-            if isinstance(error, TorchjitError) or has_no_memory(error):
-                raise error
-            raise InvalidIR(INTERNAL_ERROR, f"{self.name}: {type(error).__name__}: {error}") from error
-        if has_no_memory(error):
-            self.ran_out += 1
-            if self.ran_out < MOST_OUT_OF_MEMORY:
-                self._forget_unfinished()
-                events.emit("postponed", function=self.name, error=f"{type(error).__name__}: {error}")
-                return
-        self._unfinished = None
-        if not isinstance(error, TorchjitError):
-            detail = f"{self.name}: {type(error).__name__}: {error}"
-            text = "".join(traceback.format_exception(error))
-            wrapped: TorchjitError = InvalidIR(INTERNAL_ERROR, f"{detail}\n{text}")
-        else:
-            wrapped, detail = error, str(error)
-        self.given_up = str(wrapped)
-        self.door.sealed = not self.door.entries()
-        counters["fallback"][wrapped.reason.headline] += 1
-        events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
-        if self.owner.failure_policy().reports(cause_of(wrapped.reason, error)):
-            warn_user(str(wrapped))
 
 
 _ON_MISS = Site.on_miss.__code__
@@ -599,13 +421,6 @@ def _for_one_call(entry: Entry) -> Entry:
         return entry.target(*args)
 
     made = Entry(entry.guard, once, entry.unwrap, entry.data, entry.hook, entry.on_raise)
-    return made
-
-
-def _unsupported(why: GraphBreak) -> Unsupported:
-    """A break as the error that it is where the program allows none."""
-    made = Unsupported(why.reason, why.detail, why.location)
-    made.hints = cures(why.reason, why.detail)
     return made
 
 

@@ -3,47 +3,54 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+import torchjit_vm
 from torchjit_core import events
 from torchjit_core.expr import Symbol
 from torchjit_core.guards import Guard
+from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.showing import shortened, shown
 from torchjit_report.cures import cures
-from torchjit_session.call_chain import chain_of
+from torchjit_session.call_chain import CallSite, chain_of
+from torchjit_session.entries import code_of, listing, original_of
 from torchjit_session.specialization import Specialization
 
-if TYPE_CHECKING:
-    from torchjit_session.site import Site
-
-__all__ = ["described_call", "symbol_fields", "tell_capture"]
+__all__ = ["described_call", "place_fields", "symbol_fields", "tell_capture"]
 
 
-def described_call(site: Site, cause: str, slots: tuple[Any, ...]) -> dict[str, Any]:
-    """What starts to be compiled, and why: the fields of `compile_start`."""
-    code = site.code_of(slots)
+def described_call(code: types.CodeType, slots: tuple[Any, ...]) -> dict[str, Any]:
+    """What starts to be compiled: those fields of `compile_start` that follow from the code that people know, and the call."""
     try:
         source = "".join(inspect.getsourcelines(code)[0])
     except (OSError, TypeError):
         source = ""
     return {
-        "function": site.name,
         "filename": code.co_filename,
         "lineno": code.co_firstlineno,
         "source": source,
-        "cause": cause,
         "device": ", ".join(_devices(slots)),
-        "follows": [{"filename": at.filename, "lineno": at.lineno} for at in site.follows],
-        **site.owner.told,
     }
 
 
-def tell_capture(site: Site, made: Specialization, gather: Sequence[object]) -> None:
-    """Breaks, the emitted code and the guards of a specialisation that has been captured."""
+def tell_capture(
+    name: str,
+    region: torchjit_vm.Region,
+    callers: tuple[CallSite, ...],
+    made: Specialization,
+    captured: torchjit_vm.Captured,
+) -> None:
+    """Breaks, the emitted code, the guards, and the bytecode if it is wanted, of a specialisation that has been captured.
+
+    Args:
+        name: of the region.
+        callers: of its frame.
+    """
     if not events.listening():
         return
     for record in made.breaks:
@@ -55,16 +62,21 @@ def tell_capture(site: Site, made: Specialization, gather: Sequence[object]) -> 
             detail=shortened(record.detail),
             explanation=record.reason.explanation,
             hints=list(cures(record.reason, record.detail)),
-            filename=where.filename if where else None,
-            lineno=where.lineno if where else None,
+            **place_fields(where),
             line=where.line() if where else "",
-            function=where.function if where else site.name,
-            stack=[{"filename": at.filename, "lineno": at.lineno, "function": at.function} for at in record.stack],
-            calls=[call.as_fields() for call in chain_of(record, site.callers)],
+            function=where.function if where else name,
+            stack=[{**place_fields(at), "function": at.function} for at in record.stack],
+            calls=[call.as_fields() for call in chain_of(record, callers)],
         )
     if not made.source:
-        events.emit("emitted", source=_call_of_graph(gather))
+        events.emit("emitted", source=_call_of_graph(captured.gather))
     events.emit("guards", guards=[_guard_fields(g) for g in made.guards])
+    if events.bytecode_wanted_by:
+        code = code_of(captured.target)
+        rewritten = "" if code is None else listing(code)
+        events.emit(
+            "bytecode", function=name, original=listing(original_of(region)), rewritten=rewritten, source=made.source
+        )
 
 
 def _devices(slots: Sequence[Any]) -> list[str]:
@@ -95,9 +107,9 @@ def symbol_fields(symbol: Symbol, path: AccessPath, slots: tuple[Any, ...]) -> d
 
 
 def _guard_fields(guard: Guard) -> dict[str, Any]:
-    where = getattr(guard, "location", None)
-    return {
-        "text": shortened(str(guard)),
-        "filename": where.filename if where else None,
-        "lineno": where.lineno if where else None,
-    }
+    return {"text": shortened(str(guard)), **place_fields(getattr(guard, "location", None))}
+
+
+def place_fields(where: CodeLocation | None) -> dict[str, Any]:
+    """The fields of an event for a line, None where it is not known."""
+    return {"filename": where and where.filename, "lineno": where and where.lineno}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -11,10 +12,11 @@ from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_report.recompiles import Recompile
+from torchjit_session.counters import counters
 
 if TYPE_CHECKING:
+    import torchjit_vm
     from torchjit_guards.costs import GuardCosts
-    from torchjit_session.compilation import Compilation
 
 __all__ = ["Specialization"]
 
@@ -34,7 +36,7 @@ class Specialization:
         seconds: wall time of capture and compilation.
         recompile: the guard that missed, as data; None for the first call.
         settings: of the process, at that time.
-        lender: whose continuations it goes on in, if another compilation has made it.
+        lender: the compilation whose continuations it goes on in, if another one has made it.
         forced: the backend that the stance forced, if it did.
         used_up: it was for one call.
         continuations: keys of the regions that it goes on with.
@@ -54,7 +56,7 @@ class Specialization:
     source: str = ""
     seconds: float = 0.0
     settings: object = None
-    lender: Compilation | None = None
+    lender: object = None
     forced: Any = None
     used_up: bool = False
     continuations: tuple[tuple[Any, ...], ...] = ()
@@ -67,3 +69,17 @@ class Specialization:
 
     def __attrs_post_init__(self) -> None:
         self.notes = events.Notes(self.compile_id)
+
+    def take(self, captured: torchjit_vm.Captured, ranges: Iterable[str], guards: tuple[Guard, ...]) -> None:
+        """Note, and count, what a capture gave.
+
+        Args:
+            captured: of the VM.
+            ranges: see `ranges`.
+            guards: all that it relies on.
+        """
+        self.breaks, self.source, self.guards, self.ranges = captured.breaks, captured.source, guards, tuple(ranges)
+        self.continuations = tuple(region.key for region in captured.continuations)
+        counters["stats"]["unique_graphs"] += len(self.graphs)
+        for record in captured.breaks:
+            counters["graph_break"][record.reason.headline] += 1

@@ -12,14 +12,12 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, final
 
 import attrs
 
 __all__ = [
-    "MarkedConstant",
-    "MarkedForGraph",
     "Stance",
     "asked_break",
     "asked_by_torch",
@@ -28,6 +26,8 @@ __all__ = [
     "disabled_message",
     "leaves_first_call",
     "marked",
+    "marked_constant",
+    "marked_for_graph",
     "meaning_of",
     "rests_below",
     "setting",
@@ -111,47 +111,31 @@ def _is_torchs(function: Any) -> bool:
 
 
 @final
-class MarkedForGraph(Collection[object]):
-    """`ours`, and what the program gave to `torch.compiler.allow_in_graph` or `nonstrict_trace`."""
+@attrs.frozen
+class _Marked(Container[object]):
+    """`ours`, and what else is found marked."""
 
-    def __init__(self, ours: Collection[object]) -> None:
-        self._ours = ours
-        rules = sys.modules.get(f"{_DYNAMO}.trace_rules")
-        self._ids = _ids(rules, "_allowed_callable_ids") - _ids(rules, "_leaf_function_ids")
+    ours: Container[Any]
+    is_marked: Callable[[object], bool]
 
     def __contains__(self, fn: object) -> bool:
-        return id(fn) in self._ids or fn in self._ours
-
-    def __iter__(self) -> Iterator[object]:
-        return iter(self._ours)
-
-    def __len__(self) -> int:
-        return len(self._ours) + len(self._ids)
+        return self.is_marked(fn) or fn in self.ours
 
 
-def marked_for_graph(ours: Collection[object]) -> Collection[object]:
-    """`ours`, with what the program gave to upstream's functions where there is any."""
-    marked = MarkedForGraph(ours)
-    return marked if len(marked) > len(ours) else ours
+def marked_for_graph(ours: Container[object]) -> Container[object]:
+    """`ours`, with what the program gave to `torch.compiler.allow_in_graph` or `nonstrict_trace` where there is any."""
+    rules = sys.modules.get(f"{_DYNAMO}.trace_rules")
+    ids = _ids(rules, "_allowed_callable_ids") - _ids(rules, "_leaf_function_ids")
+    return _Marked(ours, lambda fn: id(fn) in ids) if ids else ours
 
 
-@final
-class MarkedConstant(Collection[object]):
+def marked_constant(ours: Container[Callable[..., Any]]) -> Container[object]:
     """`ours`, and what the program gave to `torch.compiler.assume_constant_result`."""
 
-    def __init__(self, ours: Collection[Callable[..., Any]]) -> None:
-        self._ours = ours
-
-    def __contains__(self, fn: object) -> bool:
-        if fn in self._ours:
-            return True
+    def is_marked(fn: object) -> bool:
         return type(fn) is types.FunctionType and "_dynamo_marked_constant" in fn.__dict__ and not _is_torchs(fn)
 
-    def __iter__(self) -> Iterator[object]:
-        return iter(self._ours)
-
-    def __len__(self) -> int:
-        return len(self._ours)
+    return _Marked(ours, is_marked)
 
 
 def _ids(rules: Any, name: str) -> frozenset[int]:

@@ -19,13 +19,12 @@ from torchjit_backends.others import EXTERNAL
 from torchjit_core import events
 from torchjit_core.reasons import reason
 from torchjit_session import upstream
-from torchjit_session.backend_calls import Backend, aot_eager, is_ours
+from torchjit_session.backend_calls import Backend, aot_eager
 
 __all__ = [
     "Backend",
     "describe_backends",
     "get_default_backend",
-    "is_ours",
     "list_backends",
     "lookup_backend",
     "register_backend",

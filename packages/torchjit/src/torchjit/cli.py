@@ -1,4 +1,4 @@
-"""The command line: `torchjit COMMAND`. Each command is a module of `torchjit.commands`."""
+"""The command line: `torchjit COMMAND`. See `torchjit.commands`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchjit", description=(torchjit.__doc__ or "").splitlines()[0])
     parser.add_argument("--version", action="version", version=torchjit.__version__)
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
-        added = commands.add_parser(name, help=command.HELP, description=command.__doc__)
-        command.add_arguments(added)
+    for name, command in COMMANDS.items():
+        described = getattr(command, "DESCRIPTION", command.__doc__)
+        added = commands.add_parser(name, help=command.HELP, description=described)
+        if hasattr(command, "add_arguments"):
+            command.add_arguments(added)
         added.set_defaults(run=command.run)
     return parser
 

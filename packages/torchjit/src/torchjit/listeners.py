@@ -37,7 +37,7 @@ def start_from_environment(environment: Environment) -> None:
         logs.set_logs_from_text(environment.logs)
     if recorder is not None:
         events.start_listening(recorder)
-        atexit.register(_tell_all_hits)
+        atexit.register(lambda: tell_hits(*all_compilations()))
 
 
 def set_logs(**names: bool | int) -> None:
@@ -50,10 +50,6 @@ def set_logs(**names: bool | int) -> None:
         UserError: an unknown name, of which the nearest ones are told, or a value that is no bool and no level.
     """
     logs.set_logs(names, read_environment().logs)
-
-
-def _tell_all_hits() -> None:
-    tell_hits(*all_compilations())
 
 
 def _recorder(folder: Path) -> Recorder:

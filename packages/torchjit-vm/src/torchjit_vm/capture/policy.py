@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NoReturn, Protocol, final
 
@@ -298,9 +298,9 @@ class CapturePolicy:
     breaks_are_errors: bool = False
     inline: Callable[[FunctionType], bool] = _always
     disabled: Callable[[object], LeftAlone | None] = _never
-    allow_in_graph: Collection[object] = ()
+    allow_in_graph: Container[object] = ()
     substitutes: Mapping[Any, object] = attrs.field(factory=dict)
-    assume_constant: Collection[object] = ()
+    assume_constant: Container[object] = ()
     pure: Collection[object] = ()
     reorderable: Collection[object] = ()
     value_types: tuple[type, ...] = ()

@@ -1,10 +1,17 @@
 """The commands of the command line, in the order in which `torchjit --help` lists them.
 
-A command is a module with `HELP` (one line), `add_arguments(parser)` and `run(options)`, which returns the exit status.
+A command is a module with `HELP` (one line), `run(options)`, which returns the exit status, and, if it takes any, `add_arguments(parser)`;
+or it is a table.
 """
 
-from torchjit.commands import backends, bench, cache, demo, doctor, explain, info, logs, modes, options, reasons, report
+from typing import Any
+
+from torchjit.commands import bench, cache, demo, doctor, explain, info, reasons, report
+from torchjit.commands.tables import TABLES
 
 __all__ = ["COMMANDS"]
 
-COMMANDS = (demo, explain, bench, report, cache, doctor, info, backends, modes, options, logs, reasons)
+COMMANDS: dict[str, Any] = {
+    "demo": demo, "explain": explain, "bench": bench, "report": report, "cache": cache, "doctor": doctor, "info": info,
+    **TABLES, "reasons": reasons,
+}  # fmt: skip

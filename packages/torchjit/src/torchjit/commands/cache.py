@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from filelock import FileLock, Timeout
 
 from torchjit.cache import cache_folder
-from torchjit.commands.findings import Finding, print_findings
+from torchjit.commands.console import Finding, print_findings
 from torchjit.environment import read_environment
 from torchjit_inductor.cpp.cache import CacheState, cache_state, clear_cache
 from torchjit_inductor.cpp.folders import is_noexec

@@ -14,23 +14,15 @@ from collections.abc import Callable, Iterator
 import torch
 
 import torchjit
-from torchjit.commands.console import console
-from torchjit.commands.findings import Finding, print_findings
+from torchjit.commands.console import PARTS, Finding, console, print_findings
 from torchjit_core.reasons import TorchjitError
 
-__all__ = ["HELP", "Finding", "add_arguments", "findings", "run"]
+__all__ = ["HELP", "Finding", "findings", "run"]
 
 HELP = "check Python, torch, Triton, the C++ compiler, the GPU, the cache folder and the settings"
 
-PACKAGES = tuple(
-    f"torchjit-{name}" for name in ("core", "vm", "frame", "guards", "fx", "aot", "inductor", "cudagraphs", "report")
-)
 OLDEST_TORCH = (2, 11)
 PYTHONS = ((3, 11), (3, 13))
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command takes nothing."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,7 +74,7 @@ def _torch() -> Iterator[Finding]:
 def _packages() -> Iterator[Finding]:
     others: dict[str, str] = {}
     absent: list[str] = []
-    for name in ("torchjit", *PACKAGES):
+    for name in ("torchjit", *(f"torchjit-{part}" for part in PARTS)):
         try:
             others[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -9,13 +9,9 @@ import torch
 
 import torchjit
 
-__all__ = ["HELP", "add_arguments", "run"]
+__all__ = ["HELP", "run"]
 
 HELP = "versions, backends and the state of the machine, for bug reports"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command takes nothing."""
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,17 +10,13 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from torchjit.commands.console import print_table
+from torchjit.commands.console import PARTS, print_table
 from torchjit_core.reasons import Reason, UserError, all_reasons
 from torchjit_core.user_errors import UNKNOWN_NAME
 
 __all__ = ["HELP", "add_arguments", "every_reason", "run"]
 
 HELP = "what a reason id such as TJ-VM-002 means, and what to do about it"
-PACKAGES = (
-    "torchjit", "torchjit_aot", "torchjit_backends", "torchjit_cudagraphs", "torchjit_frame", "torchjit_fx", "torchjit_guards", "torchjit_inductor",
-    "torchjit_report", "torchjit_session", "torchjit_vm",
-)  # fmt: skip
 _OF_TESTS = "TJ-TST-"
 
 
@@ -45,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 def every_reason() -> tuple[Reason, ...]:
     """The reasons of all packages, sorted by id. A reason is registered by the module that gives it, so all modules are imported."""
-    for package in PACKAGES:
+    for package in ("torchjit", *(f"torchjit_{part}" for part in PARTS)):
         root = importlib.import_module(package)
         for module in pkgutil.walk_packages(root.__path__, f"{package}."):
             if not module.name.endswith("__main__"):

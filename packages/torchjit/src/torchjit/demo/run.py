@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
+from torchjit.commands.console import console as make_console
 from torchjit.demo.measure import PHASES, Row, measure
 from torchjit.demo.models import GPT, resnet18
 from torchjit_core import events
@@ -40,9 +40,7 @@ def run_demo(
     """
     if seconds is None:
         seconds = 0.5 if small else 4.0
-    console = Console()
-    if not console.is_terminal:
-        console.width = 140  # a log keeps the table's lines whole
+    console = make_console()
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     where = torch.cuda.get_device_name() if chosen == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     console.print(f"torchjit demo on {where}, torch {torch.__version__}")

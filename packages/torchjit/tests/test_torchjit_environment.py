@@ -143,7 +143,7 @@ def test_the_compiler_of_the_environment(name: str, monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(torchjit.compile(lambda x: x.sin() * 2 + 1)(x), x.sin() * 2 + 1)
     assert "kernels.cpp" in used.read_text()
     monkeypatch.setenv(name, "no-such-compiler -DX")
-    compiled = torchjit.compile(lambda x: x.cos() * 2 + 1)
+    compiled: Any = torchjit.compile(lambda x: x.cos() * 2 + 1)
     for _ in range(2):
         with pytest.raises(UserError, match=f"TJ-IND-010.*{name}='no-such-compiler -DX'"):
             compiled(x)
@@ -154,8 +154,8 @@ def test_what_a_cache_folder_cannot_hold_is_compiled_elsewhere(monkeypatch: pyte
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
     x = torch.linspace(0, 1, 8)
-    functions = (lambda x: x.sin() * 2, lambda x: x.cos() * 3, lambda x: x.exp().sum())
-    compiled = [torchjit.compile(f, on_error="eager") for f in functions]
+    functions: tuple[Any, ...] = (lambda x: x.sin() * 2, lambda x: x.cos() * 3, lambda x: x.exp().sum())
+    compiled: list[Any] = [torchjit.compile(f, on_error="eager") for f in functions]
     with pytest.warns(RuntimeWarning, match="TJ-IND-009.*TORCHJIT_CACHE_DIR") as told:
         for f, c in zip(functions, compiled, strict=True):
             torch.testing.assert_close(c(x), f(x))

@@ -1,0 +1,128 @@
+"""One capture of a region: the VM interprets it over a tensor domain, whose graphs go to the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+import torchjit_fx.domain  # with all that captures: not only when the first call, with its modes and signals, asks for it
+import torchjit_guards
+import torchjit_vm
+from torchjit_core import events
+from torchjit_core.failures import has_no_memory
+from torchjit_core.reasons import GraphBreak, TorchjitError, reason
+from torchjit_core.user_errors import BackendCompilerFailed, Unsupported
+from torchjit_frame import FrontDoor
+from torchjit_report.cures import cures
+from torchjit_session.backend_calls import aot_eager, call_backend
+from torchjit_session.interrupts import CompilationScope
+from torchjit_session.terms import Terms
+
+__all__ = ["hand_over", "interpret"]
+
+BACKEND_FAILED = reason(
+    "TJ-API-022",
+    "the backend raised while it compiled a graph",
+    "The graph was captured; the compiler that it was given to failed. Its own error is the cause of this one.",
+    "Try backend='eager' to see whether capture alone works; on_error='eager' falls back to eager.",
+)
+
+
+def interpret(
+    region: torchjit_vm.Region,
+    slots: tuple[Any, ...],
+    terms: Terms,
+    history: torchjit_guards.SizeHistory,
+    graphs: list[torch.fx.GraphModule],
+    compile_graph: Callable[..., Callable[..., Any]],
+    continuations: Callable[[torchjit_vm.Region], FrontDoor],
+    *,
+    errors_in_tries: bool,
+) -> tuple[torchjit_vm.Captured, torchjit_fx.TensorDomain, torchjit_guards.ShapeEnv]:
+    """What the VM makes of a region for such a call, the domain that it ran over, and the sizes that vary.
+
+    A break that cannot be resumed where it lies makes the VM start again and break further out.
+
+    Args:
+        history: sizes that were seen at earlier calls.
+        graphs: emptied at each start.
+        compile_graph: what the domain gives its graphs to, which puts them there.
+        continuations: the front doors of regions that go on after this one.
+        errors_in_tries: as of `FxSettings`.
+
+    Raises:
+        Unsupported: the program allows no break, and there is one.
+        GraphBreak: nothing of the region can be captured.
+    """
+    started: list[tuple[torchjit_fx.TensorDomain, torchjit_guards.ShapeEnv]] = []
+
+    def start() -> tuple[torchjit_fx.TensorDomain, torchjit_fx.TensorDomain]:
+        graphs.clear()
+        sizes = torchjit_guards.ShapeEnv(history, dynamic=terms.dynamic)
+        domain = torchjit_fx.TensorDomain(compile_graph, sizes, terms.fx_settings(errors_in_tries=errors_in_tries))
+        # The break's own call is not followed again.
+        domain.needs_history = bool(started) and started[-1][0].needs_history
+        started.append((domain, sizes))
+        return domain, domain
+
+    leaves, compiler = start()
+    try:
+        captured = torchjit_vm.capture(
+            region,
+            slots,
+            leaves=leaves,
+            compiler=compiler,
+            continuations=continuations,
+            policy=terms.capture_policy(),
+            restart=start,
+        )
+    except GraphBreak as error:
+        if not terms.fullgraph:
+            raise
+        raise _unsupported(error) from None
+    except torchjit_vm.BreakForbidden as forbidden:
+        raise _unsupported(forbidden.why) from None
+    finally:
+        for domain, _ in started:
+            domain.release()
+    return captured, *started[-1]
+
+
+def hand_over(
+    terms: Terms,
+    scope: CompilationScope | None,
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    by_aot_eager: bool,
+) -> Callable[..., Any]:
+    """What the backend makes of a graph.
+
+    Raises:
+        BackendCompilerFailed: the backend raised.
+        TorchjitError: of ours, and what a handler of a signal or a listener raised.
+    """
+    # A backend of the user's may use signals itself.
+    forget = scope.forgives() if scope is not None and terms.backend_is_users else None
+    try:
+        made = call_backend(aot_eager if by_aot_eager else terms.backend, gm, example_inputs)
+    except TorchjitError:
+        raise
+    except Exception as error:
+        if (scope is not None and scope.raised) or events.raised_by_listener(error):
+            raise
+        if has_no_memory(error) and not terms.backend_is_users:
+            raise
+        raise BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
+    if forget is not None:
+        forget()
+    return terms.resting(made)
+
+
+def _unsupported(why: GraphBreak) -> Unsupported:
+    """A break as the error that it is where the program allows none."""
+    made = Unsupported(why.reason, why.detail, why.location)
+    made.hints = cures(why.reason, why.detail)
+    return made
