@@ -104,7 +104,7 @@ def test_signature_that_leaves() -> None:
         signature, items = jit(number)
         assert signature.parameters["a"].default is number
         assert signature.parameters["b"].default is items
-    assert jit.breaks == []
+    assert set(jit.breaks) == {"TJ-VM-002"}
 
 
 def test_existing_exception_raised_while_another_is_handled() -> None:

@@ -223,8 +223,8 @@ def broken_between(x, c, items):
 
 
 PROGRAMS = {
-    hits: 0, objects: 0, after_changes: 1, objects_after_changes: 0, what_was_changed_is_read: 1, evictions: None, full: 0, full_and_changed: 1, full_before: 0, types_of_arguments: 0, equal_arguments: None,
-    errors: None, errors_of_one_call_after_another: None, unhashable: 0, cleared: None, counted_inside: None, recursion: 0, recursion_after_changes: 0, no_room: 2, broken_between: 1,
+    hits: 0, objects: 0, after_changes: 1, objects_after_changes: 1, what_was_changed_is_read: 1, evictions: None, full: 1, full_and_changed: 1, full_before: 1, types_of_arguments: 0, equal_arguments: None,
+    errors: None, errors_of_one_call_after_another: None, unhashable: 0, cleared: None, counted_inside: None, recursion: 0, recursion_after_changes: 1, no_room: 2, broken_between: 1,
 }  # fmt: skip
 
 

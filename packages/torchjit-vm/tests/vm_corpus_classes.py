@@ -963,7 +963,7 @@ def type_call_three(x):
     return made.extra, made.get(), Made.__name__
 
 
-@program(N(2))
+@program(N(2), breaks=1)
 def class_with_init_subclass(x):
     class Root:
         names = []

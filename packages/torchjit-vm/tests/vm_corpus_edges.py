@@ -207,7 +207,7 @@ def factories_of_dicts(x):
     return errors(lambda: collections.defaultdict(5), lambda: collections.defaultdict(None)["a"]), x + 1
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=2)
 def annotations_and_signatures(x):
     def f(a, b: int = 2, *, c: str = "c") -> str:
         return a

@@ -150,7 +150,7 @@ def exception_variables(x):
 
 
 # `OSError` picks its subclass.
-@program(N(1))
+@program(N(1), breaks=1)
 def raise_classes_and_instances(x):
     out = []
     for thing in (

@@ -390,7 +390,7 @@ def what_reverse_takes(x, log):
     return x + 1
 
 
-@program(N(2.0), [], breaks=0)
+@program(N(2.0), [], breaks=5)
 def hooks_of_classes_with_slots(x, log):
     class Bare:
         __slots__ = ("extra",)

@@ -27,7 +27,7 @@ def errs(*fs):
     return r
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=2)
 def signature_escapes(x):
     def g(a, b=x, *c, d=[1], **e): ...
 
@@ -150,7 +150,7 @@ def class_features(x):
     )
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=2)
 def f_kwdefaults(x):
     def g(a, *, b=1, c=2):
         return a + b, c
@@ -180,7 +180,7 @@ def f_existing_kwdefaults(x):
         existing.__kwdefaults__ = {"c": 3}
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=1)
 def f_signature(x):
     def g(a, /, b: int = 2, *args, c, d=x, **kw) -> None: ...
 

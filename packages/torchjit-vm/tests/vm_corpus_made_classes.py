@@ -74,7 +74,7 @@ def class_cell(x):
     return A, A(x), A(x).g(), A.g
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=3)
 def hook_of_a_base(x):
     class A(Hook, tag="t"):
         pass
@@ -464,7 +464,7 @@ def metaclass_counts(x):
     return len(Registry.classes) and A.__name__
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=7)
 def hooks_through_three_classes(x):
     class A(Auto):
         v = x
@@ -664,7 +664,7 @@ def exception_classes(x):
         return type(e).__name__, e.args, e
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=1)
 def implicit_class_methods(x):
     class A:
         def __init_subclass__(cls):
@@ -787,7 +787,7 @@ def a_partial_in_a_namespace_keeps_its_identity(x):
     return A.largest is add, A.largest(3), x + 1
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=15)
 def hooks_of_subclasses_below_classes_of_all_layouts(x):
     made = []
 

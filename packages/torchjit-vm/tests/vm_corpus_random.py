@@ -33,7 +33,7 @@ def random_module_seed(x):
     )
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=1)
 def random_save_restore(x):
     s = random.getstate()
     random.seed(5)
@@ -83,7 +83,7 @@ def random_generator_across_break(x):
     return x
 
 
-@program(N(1.0), breaks=2)
+@program(N(1.0), breaks=3)
 def random_unknown_state(x):
     state = random.getstate()
     random.seed(4)

@@ -598,7 +598,7 @@ def number_abcs(x, n, f):
     )
 
 
-@program(N(1))
+@program(N(1), breaks=1)
 def string_module(x):
     return string.ascii_lowercase[:3], string.Template("$a b").substitute(a=1), x
 
@@ -845,7 +845,7 @@ def scanner(x):
     return s.match().start(), s.match().start(), x
 
 
-@program(N(1))
+@program(N(1), breaks=1)
 def signature_of_a_function_made_inside(x):
     import inspect
 

@@ -413,7 +413,7 @@ def directories(a, x):
     )
 
 
-@program("a1b22", N(1.0))
+@program("a1b22", N(1.0), breaks=7)
 def substitute_by_function(s, x):
     seen = []
 

@@ -393,7 +393,7 @@ def cp_all(x):
     return a["a"] is l, b["a"] is l, b["a"][1] is l[1], b, copy.copy([1]), copy.deepcopy((1, 2)), type(s).__name__
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=1)
 def insp(x):
     def f(a, b: int = 2, *c, d, **e):
         pass

@@ -365,7 +365,7 @@ def copies(x):
     )
 
 
-@program(N(1.0))
+@program(N(1.0), breaks=2)
 def inspects(x):
     def f(a, b: int = 2, *c, d, e=3, **g) -> str:
         "doc"

@@ -16,7 +16,7 @@ from vm_corpus import N, program
 
 
 # functions, defaults, closures
-@program(N(1.0))
+@program(N(1.0), breaks=1)
 def closures(x):
     fs = []
     for i in range(3):
@@ -492,7 +492,7 @@ def matching(x, d, l, p):
     return [m(v) for v in (d, l, p, 7, 2, "s", (1, 2), Color.R, None, FZ(1, (x,)), 3.5, [], {"kind": "x"})]
 
 
-@program(N(1.0), "héllo {0}")
+@program(N(1.0), "héllo {0}", breaks=1)
 def strings(x, s):
     w = 7
     return (

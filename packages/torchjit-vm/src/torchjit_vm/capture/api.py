@@ -19,14 +19,13 @@ from torchjit_core.reasons import GraphBreak, NotYet, Reason
 from torchjit_core.region import RegionCode
 from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
-from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
-from torchjit_vm.capture.finalizers import Finalizers
+from torchjit_vm.capture.emit import emit, write_break, write_raise, write_return
 from torchjit_vm.capture.interception import leave_no_interceptor
 from torchjit_vm.capture.objects.generator import StartedGenerator
 from torchjit_vm.capture.policy import BreakForbidden, CapturePolicy, LeafHandler, RegionCompiler
 from torchjit_vm.capture.python_semantics import PythonSemantics
 from torchjit_vm.capture.raw import has_leaf
-from torchjit_vm.capture.reading import wrap
+from torchjit_vm.capture.reading import known_cell, wrap
 from torchjit_vm.capture.reasons import (
     BOUNDARY,
     CLASS_BODY,
@@ -37,11 +36,11 @@ from torchjit_vm.capture.reasons import (
     TOO_DEEP,
     UNKNOWN_OPERATION,
 )
-from torchjit_vm.capture.rebuild import Rebuilder
-from torchjit_vm.capture.rebuild_classes import NotRemade
-from torchjit_vm.capture.restart import Again, Restart
+from torchjit_vm.capture.rebuild import NotRemade, Rebuilder
+from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
+from torchjit_vm.capture.weak_references import Finalizers
 from torchjit_vm.decode import decode
 from torchjit_vm.frame import NULL, Frame, Raised
 from torchjit_vm.interpreter import Interpreter
@@ -140,10 +139,6 @@ def capture(
                 return attempt.run()
             finally:
                 attempt.domain.forget()
-        except Again:
-            if restart is None:
-                raise GraphBreak(NO_RESTART, "something was done for real", None) from None
-            leaves, compiler = restart()
         except Restart as again:
             attempts += 1
             if policy.fullgraph:
@@ -217,15 +212,9 @@ class _Capture:
         values = [wrap(domain, obj, path) for obj, path in zip(self.slots, region.slot_paths, strict=True)]
         if region.offset is None:
             function = region.function
-            cells: list[Value] = []
-            for name, cell in zip(
-                region.code.co_freevars, (function.__closure__ if function else None) or (), strict=True
-            ):
-                found = domain.interned.get(id(cell))
-                if found is None:
-                    found = CellValue(None, cell, Pinned.of(cell, f"<cell {name}>"))
-                    domain.interned[id(cell)] = found
-                cells.append(found)
+            closure = (function.__closure__ if function else None) or ()
+            names = zip(region.code.co_freevars, closure, strict=True)
+            cells = [known_cell(domain, cell, f"<cell {name}>") for name, cell in names]
             known = None if function is None else Known(function)
             return self.vm.new_frame(region.code, list(values), cells, region.globals, known), None
         decoded = decode(region.code)
@@ -260,17 +249,7 @@ class _Capture:
         if code.target is not None and isinstance(where, int) and not code.epilogue:
             repeatable = code.repeatable and self.domain.runs_again()
             return Captured(code.target, code.inputs, where, self._guards(), "", (), (), repeatable)
-        domain = self.domain
-        emitted = emit(
-            domain,
-            self.region.code,
-            self._module(),
-            self._location(),
-            lambda out: write_return(domain, out, result),
-            lambda _: code,
-            marks=blocks_wait(self.region),
-        )
-        return self._captured(emitted, ())
+        return self._finish(lambda out: write_return(self.domain, out, result), (), lambda _: code)
 
     def _module(self) -> str:
         return str(self.region.globals.get("__name__", "builtins"))
@@ -284,7 +263,12 @@ class _Capture:
             return root.code.location(max(root.pc - 1, 0))
         return self.domain.root_location or CodeLocation("<unknown>", "<unknown>", 1)
 
-    def _finish(self, body: Callable[[Rebuilder], list[Region]], breaks: tuple[GraphBreakRecord, ...] = ()) -> Captured:
+    def _finish(
+        self,
+        body: Callable[[Rebuilder], list[Region]],
+        breaks: tuple[GraphBreakRecord, ...] = (),
+        compile_leaves: Callable[[Sequence[Leaf]], RegionCode] | None = None,
+    ) -> Captured:
         try:
             emitted = emit(
                 self.domain,
@@ -292,7 +276,7 @@ class _Capture:
                 self._module(),
                 self._location(),
                 body,
-                self._compile_leaves,
+                compile_leaves or self._compile_leaves,
                 marks=blocks_wait(self.region),
             )
         except StartedGenerator as started:
@@ -305,7 +289,17 @@ class _Capture:
         except NotRemade as error:
             raise Restart(error.made.born, GraphBreak(CLASS_BODY, error.detail, self._location())) from None
         self._check_generators(emitted.rebuilt)
-        return self._captured(emitted, breaks)
+        emit_lazy("emitted", lambda: {"source": emitted.source})
+        return Captured(
+            emitted.target,
+            emitted.gather,
+            -1,
+            self._guards(),
+            emitted.source,
+            breaks,
+            emitted.continuations,
+            emitted.repeatable,
+        )
 
     def _check_generators(self, rebuilt: frozenset[Value]) -> None:
         """A generator that is left in the middle of a `try` or `with` must be a real one: CPython closes it."""
@@ -313,20 +307,6 @@ class _Capture:
             if generator not in rebuilt and must_close(generator):
                 cause = GraphBreak(UNKNOWN_OPERATION, "a generator is left inside a try or with", self._location())
                 raise Restart(generator.born, cause)
-
-    def _captured(self, emitted: Emitted, breaks: tuple[GraphBreakRecord, ...]) -> Captured:
-        emit_lazy("emitted", lambda: {"source": emitted.source})
-        guards = self._guards()
-        return Captured(
-            emitted.target,
-            emitted.gather,
-            -1,
-            guards,
-            emitted.source,
-            breaks,
-            emitted.continuations,
-            emitted.repeatable,
-        )
 
     def _broken(self, why: GraphBreak) -> Captured:
         domain, vm = self.domain, self.vm

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
 
 from torchjit_vm.capture import attributes
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.stand_in_classes import WRAPPED
-from torchjit_vm.capture.values import NEW, Const, Known, Obj, Value
+from torchjit_vm.capture.values import NEW, Args, Const, Known, Kwargs, Obj, Value
 from torchjit_vm.frame import Frame
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-
-def _is_none(value: Value) -> bool:
-    return type(value) is Const and value.value is None
-
-
-class DocumentedProperties(set[Value]):
-    """Properties whose text is that of their getter."""
-
-
-def _document(domain: CaptureDomain, made: Obj, getter: Value, untold: bool) -> None:
-    """A property without a text has that of its getter."""
-    if not untold:
-        return
-    found = attributes.lookup(domain, getter, "__doc__")
-    domain.of(DocumentedProperties).add(made)
-    if found is not None:
-        made.attrs["__doc__"] = found
 
 
 def _register(cls: type) -> None:
-    def make(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def make(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         names = WRAPPED[cls]
         given = dict(zip(names, args, strict=False))
         given.update({("__doc__" if k == "doc" else k): v for k, v in kwargs.items()})
@@ -42,10 +22,13 @@ def _register(cls: type) -> None:
             return None
         made = Obj(cls)
         made.attrs = {n: given.get(n, Const(None)) for n in names}
-        if cls is property and "fget" in given:
-            _document(domain, made, given["fget"], _is_none(given.get("__doc__", Const(None))))
+        if cls is property and "fget" in given and "__doc__" not in given:
+            made.attrs["__doc__"] = attributes.lookup(domain, given["fget"], "__doc__") or Const(None)
         if cls is not property:
-            made.attrs["__wrapped__"] = made.attrs["__func__"]
+            function = made.attrs["__wrapped__"] = made.attrs["__func__"]
+            for name in functools.WRAPPER_ASSIGNMENTS:
+                if (told := attributes.lookup(domain, function, name)) is not None:
+                    made.attrs[name] = told
         return made
 
     builtin(cls)(make)
@@ -56,7 +39,7 @@ for _cls in WRAPPED:
 
 
 def _accessor(name: str, field: str) -> None:
-    def change(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def change(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         before = args[0]
         if isinstance(before, Obj) and before.cls is property and before.real is NEW:
             fields = dict(before.attrs)
@@ -66,21 +49,16 @@ def _accessor(name: str, field: str) -> None:
             return None
         made = Obj(property)
         made.attrs = {**fields, field: args[1]}
-        if field == "fget":
-            told = before.attrs.get("__doc__") if isinstance(before, Obj) else None
-            _document(domain, made, args[1], told is None or before in domain.of(DocumentedProperties))
-        elif isinstance(before, Obj) and before in domain.of(DocumentedProperties):
-            domain.of(DocumentedProperties).add(made)
         return made
 
     method(name, property)(change)
 
 
-for _name, _field in (("getter", "fget"), ("setter", "fset"), ("deleter", "fdel")):
+for _name, _field in (("setter", "fset"), ("deleter", "fdel")):  # another getter may have another text
     _accessor(_name, _field)
 
 
 @method("__call__", staticmethod)
-def _call_static(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
+def _call_static(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     function = args[0].attrs.get("__func__") if isinstance(args[0], Obj) else None
     return domain.call(function, args[1:], kwargs) if isinstance(function, Value) else None

@@ -10,7 +10,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import (
@@ -26,22 +26,22 @@ from torchjit_vm.capture import (
     members,
     operators,
     packing,
-    slot_results,
     stores,
     subscripts,
 )
 from torchjit_vm.capture.atoms import stripped
-from torchjit_vm.capture.builtin_table import Builtin, builtin
-from torchjit_vm.capture.class_changes import is_made
+from torchjit_vm.capture.builtin_table import builtin, by_position
 from torchjit_vm.capture.directory import directory
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import namespace
 from torchjit_vm.capture.reasons import OWN_FRAME, UNKNOWN_CALL
+from torchjit_vm.capture.special_methods import checked, computed
 from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
-    AtomObject,
+    Args,
     BoundMethod,
     CellValue,
     Const,
@@ -49,6 +49,7 @@ from torchjit_vm.capture.values import (
     FunctionValue,
     IdValue,
     Known,
+    Kwargs,
     Leaf,
     ListValue,
     Obj,
@@ -59,15 +60,9 @@ from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Frame
 from torchjit_vm.type_labels import type_label
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-_Args = list[Value]
-_Kwargs = dict[str, Value]
-
 
 @builtin(type)
-def _type(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+def _type(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     if len(args) == 3:
         return classes.make_by_type(domain, args, kwargs)
     if len(args) != 1 or kwargs:
@@ -76,7 +71,7 @@ def _type(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[
 
 
 @builtin(callable)
-def _callable(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _callable(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     value = args[0]
     if isinstance(value, Known):
         return domain.constant(callable(value.obj))
@@ -87,27 +82,12 @@ def _callable(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
 
 
 @builtin(getattr)
-def _getattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+def _getattr(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     name = _name(domain, args[1])
     if len(args) == 2:
         return attributes.load_attr(domain, args[0], name)
     found = attributes.lookup(domain, args[0], name)
     return args[2] if found is None else found
-
-
-@builtin(hasattr)
-def _hasattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return domain.constant(attributes.lookup(domain, args[0], _name(domain, args[1])) is not None)
-
-
-@builtin(setattr)
-def _setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
-    return stores.giving_none(stores.store_attr(domain, args[0], _name(domain, args[1]), args[2]))
-
-
-@builtin(delattr)
-def _delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
-    return stores.giving_none(stores.delete_attr(domain, args[0], _name(domain, args[1])))
 
 
 def _name(domain: CaptureDomain, value: Value) -> str:
@@ -118,7 +98,7 @@ def _name(domain: CaptureDomain, value: Value) -> str:
 
 
 @builtin(vars)
-def _vars(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _vars(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if len(args) == 1 and isinstance(args[0], Obj) and not attributes.lies_elsewhere(args[0].cls):
         found = attributes.lookup(domain, args[0], "__dict__")
         if found is None:
@@ -133,15 +113,10 @@ def _vars(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return None
 
 
-@builtin(globals)
-def _globals(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return namespace(domain, domain.vm.frames[-1].globals)
-
-
 def _looks_at_frame(function: Op, without: int) -> None:
     """`function` looks at its caller's frame if it is called with at most so many arguments."""
 
-    def call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    def call(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         if len(args) + len(kwargs) > without:
             return None
         raise domain.graph_break(OWN_FRAME, function.__qualname__)
@@ -157,7 +132,7 @@ for _reader, _without in _LOOK:
 
 
 @builtin(locals)
-def _locals(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _locals(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     frame = domain.vm.frames[-1]
     if frame.namespace is not None:  # of a class body: the namespace itself
         return frame.namespace
@@ -170,7 +145,7 @@ def _locals(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 
 
 @builtin(super)
-def _super(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _super(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if len(args) == 2 and isinstance(args[0], Known):
         return attributes.make_super(domain, args[0].obj, args[1])
     if args:
@@ -202,9 +177,9 @@ def _number_of(domain: CaptureDomain, obj: object) -> Const:
 
 
 @builtin(id)
-def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _id(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     value = args[0]
-    if isinstance(value, Known) and not is_made(domain, value):
+    if isinstance(value, Known) and not classes.is_made(domain, value):
         return _number_of(domain, value.obj)
     if type(value) is Const and _is_singleton(value.value):
         return Const(id(domain.use(value)))
@@ -219,14 +194,14 @@ def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 
 @builtin(dir)
-def _dir(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _dir(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if not args:
         raise domain.graph_break(OWN_FRAME, "dir")
     return directory(domain, args[0])
 
 
 @builtin(hash)
-def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _hash(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     value = args[0]
     if isinstance(value, Obj):
         member = members.find_member(domain, value.cls, "__hash__")
@@ -234,11 +209,11 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
             found = cast(Value, operators.special_call(domain, value, "__hash__", []))
             if type(found) is IdValue:
                 return found
-            found = slot_results.checked(domain, value, "__hash__", found, int, hash)
+            found = checked(domain, value, "__hash__", found, int, hash)
             return Const(keys.as_hash(domain.use(found))) if type(found) is Const else found
         value = stripped(domain, value, "__hash__")
     value = operators.settled(domain, value)
-    if is_constant(domain, value) and not is_made(domain, value):
+    if is_constant(domain, value) and not classes.is_made(domain, value):
         return operators.compute(domain, hash, constant_of(domain, value))
     keys.key_of(domain, value)  # which raises for what has no hash
     if type(value) is Obj:
@@ -252,85 +227,41 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     raise domain.graph_break(UNKNOWN_CALL, "hash() of an object")
 
 
-@builtin(len)
-def _len(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return lengths.length(domain, args[0])
-
-
-@builtin(repr)
-def _repr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return formatting.to_text(domain, args[0], repr)
-
-
-@builtin(format)
-def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return formatting.format_value(domain, args[0], 0, args[1] if len(args) > 1 else None)
-
-
-@builtin(abs)
-def _abs(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    value = stripped(domain, args[0], "__abs__")
-    if isinstance(value, Obj):
-        return operators.special_call(domain, value, "__abs__", [])
-    return _direct(domain, abs, [value])
-
-
-def _direct(domain: CaptureDomain, function: Op, args: _Args, kwargs: _Kwargs | None = None) -> Value | None:
+def _direct(domain: CaptureDomain, function: Op, args: Args, kwargs: Kwargs) -> Value | None:
     """Constants at capture, leaves to their handler; None for anything else."""
-    kwargs = kwargs or {}
     names = (f"__{function.__name__}__", f"__r{function.__name__}__", "__float__", "__index__")
     args = [stripped(domain, a, *names) for a in args]
-    everything = [*args, *kwargs.values()]
-    if any(isinstance(a, Leaf) for a in everything):
+    if any(isinstance(a, Leaf) for a in (*args, *kwargs.values())):
         return operators.leaf_call(domain, function, args, kwargs)
-    if all(is_constant(domain, a) for a in everything):
-        real = {k: constant_of(domain, v) for k, v in kwargs.items()}
-        return operators.compute(domain, functools.partial(function, **real), *(constant_of(domain, a) for a in args))
-    return None
+    return computed(domain, function, args, kwargs)
 
 
-_NUMERIC: tuple[Op, ...] = (round, divmod, pow)
-for _function in _NUMERIC:
-
-    def _numeric_function(
-        domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Op = _function
-    ) -> Value | None:
-        dunder = f"__{function.__name__}__"
-        if args and isinstance(args[0], (Obj, AtomObject)) and operators.defines(domain, args[0], dunder):
-            found = operators.special_call(domain, args[0], dunder, [*args[1:], *kwargs.values()])
-            if not (type(found) is Const and found.value is NotImplemented):
-                return found
-        reflected = f"__r{function.__name__}__"
-        other = args[1] if len(args) == 2 and not isinstance(args[0], Leaf) else None
-        if isinstance(other, Obj) and operators.defines(domain, other, reflected):
-            found = operators.special_call(domain, other, reflected, [args[0]])
-            if not operators.is_not_implemented(found):
-                return found
-        return _direct(domain, function, args, kwargs)
-
-    builtin(_function)(_numeric_function)
+def _numeric(domain: CaptureDomain, function: Op, args: Args, kwargs: Kwargs) -> Value | None:
+    """By the method of the first argument's class, or the reflected one of the second's."""
+    dunder, reflected = f"__{function.__name__}__", f"__r{function.__name__}__"
+    if args and isinstance(args[0], Obj) and operators.defines(domain, args[0], dunder):
+        found = operators.special_call(domain, args[0], dunder, [*args[1:], *kwargs.values()])
+        if not operators.is_not_implemented(found):
+            return found
+    other = args[1] if len(args) == 2 and not isinstance(args[0], Leaf) else None
+    if isinstance(other, Obj) and operators.defines(domain, other, reflected):
+        found = operators.special_call(domain, other, reflected, [args[0]])
+        if not operators.is_not_implemented(found):
+            return found
+    return _direct(domain, function, args, kwargs)
 
 
-_DIGITS: tuple[Op, ...] = (bin, oct, hex)
-for _function in _DIGITS:
-    builtin(_function)(
-        lambda domain, args, kwargs, function=_function: operators.compute(domain, function, domain.index(args[0]))  # type: ignore[misc]
-    )
+def _of_numbers(rule: Callable[..., Value | None], *functions: Op) -> None:
+    for function in functions:
+        builtin(function)(lambda domain, args, kwargs, function=function: rule(domain, function, args, kwargs))  # type: ignore[misc]
 
-_ROUNDED: tuple[Op, ...] = (math.floor, math.ceil, math.trunc)
-for _function in _ROUNDED:
 
-    def _rounded(domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Op = _function) -> Value | None:
-        dunder = f"__{function.__name__}__"
-        if isinstance(args[0], (Obj, AtomObject)) and operators.defines(domain, args[0], dunder):
-            return operators.special_call(domain, args[0], dunder, [])
-        return _direct(domain, function, args, kwargs)
-
-    builtin(_function)(_rounded)
+_of_numbers(_numeric, abs, round, divmod, pow, math.floor, math.ceil, math.trunc)
+_of_numbers(_direct, math.sqrt, math.pow, math.log, math.exp, math.prod, math.isnan)
 
 
 @builtin(sum)
-def _sum(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _sum(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     total = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
     if type(args[0]) is Leaf and domain.leaves.handles(sum):
         return operators.leaf_call(domain, sum, args, kwargs)
@@ -341,69 +272,55 @@ def _sum(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return total
 
 
-@builtin(any)
-def _any(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    iterator = iteration.get_iter(domain, args[0])
+def _is_among(domain: CaptureDomain, iterable: Value, wanted: bool) -> Value:
+    """`any`, or `all` by its opposite: is there an item of this truth?"""
+    iterator = iteration.get_iter(domain, iterable)
     while (item := iteration.advance(domain, iterator)) is not None:
-        if lengths.truth(domain, item):
-            return domain.constant(True)
-    return domain.constant(False)
+        if lengths.truth(domain, item) is wanted:
+            return domain.constant(wanted)
+    return domain.constant(not wanted)
 
 
-@builtin(all)
-def _all(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    iterator = iteration.get_iter(domain, args[0])
-    while (item := iteration.advance(domain, iterator)) is not None:
-        if not lengths.truth(domain, item):
-            return domain.constant(False)
-    return domain.constant(True)
+def _is_none(value: Value | None) -> bool:
+    return value is None or (type(value) is Const and value.value is None)
 
 
-def _extreme(domain: CaptureDomain, function: Op, compare: Op, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = kwargs.get("key")
-    if key is not None and type(key) is Const and key.value is None:
-        key = None
+def _extreme(domain: CaptureDomain, function: Op, compare: Op, args: Args, kwargs: Kwargs) -> Value:
+    """`max` or `min`."""
+    key = None if _is_none(kwargs.get("key")) else kwargs["key"]
     if len(args) > 1 and "default" in kwargs:
         return operators.compute(domain, lambda: function(1, 2, default=3))  # which raises
-    best: Value | None = None
-    measure: Value | None = None  # of the best
+    best: tuple[Value, Value] | None = None  # and what it is measured by
     for item in collecting.each(domain, args[0]) if len(args) == 1 else args:
-        of_item = item if key is None else domain.vm.call(key, [item])
-        if best is None or measure is None:
-            best, measure = item, of_item
-        elif key is None and (isinstance(best, Leaf) or isinstance(item, Leaf)):
-            best = measure = operators.leaf_call(domain, function, [best, item])
-        elif lengths.truth(domain, comparisons.compare(domain, compare, of_item, measure)):
-            best, measure = item, of_item
-    if best is None:
-        if "default" in kwargs:
-            return kwargs["default"]
-        return operators.compute(domain, function, ())  # which raises, in the words of this Python
-    return best
+        measure = item if key is None else domain.vm.call(key, [item])
+        if best is None:
+            best = item, measure
+        elif key is None and Leaf in (type(item), type(best[0])):
+            best = (operators.leaf_call(domain, function, [best[0], item]),) * 2
+        elif lengths.truth(domain, comparisons.compare(domain, compare, measure, best[1])):
+            best = item, measure
+    if best is not None:
+        return best[0]
+    # Without a default it raises, in the words of this Python.
+    return kwargs["default"] if "default" in kwargs else operators.compute(domain, function, ())
 
 
-@builtin(max)
-def _max(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _extreme(domain, max, operator.gt, args, kwargs)
-
-
-@builtin(min)
-def _min(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _extreme(domain, min, operator.lt, args, kwargs)
+for _function, _compare in ((max, operator.gt), (min, operator.lt)):
+    builtin(_function)(
+        lambda domain, args, kwargs, function=_function, compare=_compare: _extreme(  # type: ignore[misc]
+            domain, function, compare, args, kwargs
+        )
+    )
 
 
 @builtin(sorted)
-def _sorted(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _sorted(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return ListValue(sort(domain, collecting.collected(domain, args[0]), kwargs))
 
 
-def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Value]:
+def sort(domain: CaptureDomain, items: list[Value], kwargs: Kwargs) -> list[Value]:
     """A stable sort with `key` and `reverse`, by CPython's own sort over symbolic comparisons."""
-    key = kwargs.get("key")
-    if key is None or (type(key) is Const and key.value is None):
-        sorted_by = items
-    else:
-        sorted_by = [domain.vm.call(key, [item]) for item in items]
+    sorted_by = items if _is_none(kwargs.get("key")) else [domain.vm.call(kwargs["key"], [item]) for item in items]
     reverse = "reverse" in kwargs and _flag(domain, kwargs["reverse"])
 
     @functools.total_ordering
@@ -433,26 +350,12 @@ def _flag(domain: CaptureDomain, value: Value) -> bool:
 
 
 @builtin(print)
-def _print(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _print(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     raise domain.graph_break(UNKNOWN_CALL, "print")
 
 
-_MATH: tuple[Op, ...] = (
-    math.sqrt,
-    math.pow,
-    math.log,
-    math.exp,
-    math.prod,
-    math.isnan,
-)
-for _function in _MATH:
-    builtin(_function)(
-        lambda domain, args, kwargs, function=_function: _direct(domain, function, args, kwargs)  # type: ignore[misc]
-    )
-
-
 @builtin(functools.reduce)
-def _reduce(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _reduce(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     result = args[2] if len(args) > 2 else None
     for item in collecting.each(domain, args[1]):
         result = item if result is None else domain.vm.call(args[0], [result, item])
@@ -462,7 +365,7 @@ def _reduce(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 
 
 @builtin(functools.partial)
-def _partial(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _partial(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     made = Obj(functools.partial)
     function, *rest = args
     keywords = DictValue()
@@ -478,20 +381,15 @@ def _partial(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 
 
 @builtin(sys.exc_info)
-def _exc_info(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _exc_info(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     handled = domain.vm.current
     if handled is None:
         return TupleValue([Const(None), Const(None), Const(None)])
     return TupleValue(domain.exception_triple(handled))
 
 
-@builtin(sys.exception)
-def _exception(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return Const(None) if domain.vm.current is None else domain.vm.current
-
-
 @builtin(sys.getrecursionlimit)
-def _recursion_limit(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _recursion_limit(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     limit = sys.getrecursionlimit()
     path = Pinned.of(sys, "sys")
     domain.guard_test(sys.getrecursionlimit, path, lambda _: sys.getrecursionlimit() == limit, f"limit is {limit}")
@@ -499,36 +397,55 @@ def _recursion_limit(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Val
 
 
 @builtin(typing.cast)
-def _cast(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _cast(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return args[1] if len(args) == 2 else kwargs.get("val")
 
 
-def _asking(rule: Callable[..., Value], function: Op) -> Builtin:
-    return lambda domain, args, kwargs: rule(domain, function, *args)
+def _operator(rule: Callable[..., Value], *functions: Op) -> None:
+    for function in functions:
+        builtin(function)(lambda domain, args, kwargs, function=function: rule(domain, function, *args))  # type: ignore[misc]
 
 
-_operation: Op
-for _operation in (*operators.DUNDERS, *operators.INPLACE, operator.getitem):
-    builtin(_operation)(_asking(operators.binary, _operation))
-for _operation in operators.RICH:
-    builtin(_operation)(_asking(comparisons.compare, _operation))
-for _operation in (operator.neg, operator.pos, operator.invert):
-    builtin(_operation)(_asking(operators.unary, _operation))
-builtin(operator.not_)(lambda domain, args, kwargs: domain.not_(args[0]))
-builtin(operator.truth)(lambda domain, args, kwargs: domain.constant(lengths.truth(domain, args[0])))
-builtin(operator.is_)(lambda domain, args, kwargs: domain.constant(comparisons.is_(domain, *args)))
-builtin(operator.is_not)(lambda domain, args, kwargs: domain.constant(not comparisons.is_(domain, *args)))
-builtin(operator.contains)(lambda domain, args, kwargs: comparisons.contains(domain, *args))
-builtin(operator.index)(lambda domain, args, kwargs: Const(domain.index(args[0])))
+_operator(operators.binary, *operators.DUNDERS, *operators.INPLACE, operator.getitem)
+_operator(comparisons.compare, *operators.RICH)
+_operator(operators.unary, operator.neg, operator.pos, operator.invert)
+_BY_POSITION: dict[object, Callable[..., Value | Frame[Value]]] = {
+    hasattr: lambda domain, value, name: domain.constant(
+        attributes.lookup(domain, value, _name(domain, name)) is not None
+    ),
+    setattr: lambda domain, value, name, content: stores.giving_none(
+        stores.store_attr(domain, value, _name(domain, name), content)
+    ),
+    delattr: lambda domain, value, name: stores.giving_none(stores.delete_attr(domain, value, _name(domain, name))),
+    globals: lambda domain: namespace(domain, domain.vm.frames[-1].globals),
+    len: lengths.length,
+    repr: lambda domain, value: formatting.to_text(domain, value, repr),
+    format: lambda domain, value, spec=None: formatting.format_value(domain, value, 0, spec),
+    any: lambda domain, iterable: _is_among(domain, iterable, True),
+    all: lambda domain, iterable: _is_among(domain, iterable, False),
+    **{
+        function: lambda domain, value, function=function: operators.compute(domain, function, domain.index(value))
+        for function in (bin, oct, hex)
+    },
+    sys.exception: lambda domain: Const(None) if domain.vm.current is None else domain.vm.current,
+    operator.not_: lambda domain, value: domain.not_(value),
+    operator.truth: lambda domain, value: domain.constant(lengths.truth(domain, value)),
+    operator.is_: lambda domain, left, right: domain.constant(comparisons.is_(domain, left, right)),
+    operator.is_not: lambda domain, left, right: domain.constant(not comparisons.is_(domain, left, right)),
+    operator.contains: comparisons.contains,
+    operator.index: lambda domain, value: Const(domain.index(value)),
+}
+for _builtin, _rule in _BY_POSITION.items():
+    builtin(_builtin)(by_position(_rule))
 
 
 @builtin(operator.setitem)
-def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _setitem(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value:
     subscripts.setitem(domain, args[0], args[1], args[2])
     return Const(None)
 
 
 @builtin(operator.delitem)
-def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _delitem(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value:
     subscripts.delitem(domain, args[0], args[1])
     return Const(None)

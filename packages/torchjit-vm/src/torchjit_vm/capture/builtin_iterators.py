@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import types
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 from torchjit_vm.capture import collecting, coroutines, dicts, elements, iteration, lengths, library, members, operators
-from torchjit_vm.capture.builtin_table import builtin, method, method_of
+from torchjit_vm.capture.builtin_table import builtin, by_position, method, method_of
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
     ChainIterator,
@@ -21,11 +23,12 @@ from torchjit_vm.capture.iteration import (
 )
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
+    Args,
     Const,
     DictValue,
-    DictView,
     GeneratorValue,
     Known,
+    Kwargs,
     Leaf,
     ListValue,
     Obj,
@@ -37,15 +40,9 @@ from torchjit_vm.decode import WARNS_OF_THROW
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-_Args = list[Value]
-_Kwargs = dict[str, Value]
-
 
 @builtin(iter)
-def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _iter(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if len(args) == 1:
         return iteration.get_iter(domain, args[0])
     if members.find_member(domain, type_of(domain, args[0]), "__call__").kind == members.ABSENT:
@@ -53,7 +50,7 @@ def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return _library_iterator(domain, iter, library.until, args, {})
 
 
-def _library_iterator(domain: CaptureDomain, original: Any, function: Any, args: _Args, kwargs: _Kwargs) -> Value:
+def _library_iterator(domain: CaptureDomain, original: Any, function: Any, args: Args, kwargs: Kwargs) -> Value:
     """A C iterator as a generator over the same arguments, of which those to iterate over are asked for iterators now."""
     if original is itertools.islice:
         args = [args[0], *_bounds(domain, args[1:])]
@@ -71,7 +68,7 @@ def _library_iterator(domain: CaptureDomain, original: Any, function: Any, args:
 _ITERATED_NAMES = ("iterable", "data", "selectors")
 
 
-def _bounds(domain: CaptureDomain, bounds: _Args) -> _Args:
+def _bounds(domain: CaptureDomain, bounds: Args) -> Args:
     """Those of `islice`, checked as it checks them."""
     plain = [Const(domain.index(b)) if isinstance(b, Obj) else b for b in bounds]
     if all(type(b) is Const for b in plain):
@@ -93,11 +90,6 @@ def _register_library() -> None:
 
 
 _register_library()
-
-
-@builtin(next)
-def _next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return take_next(domain, args[0], args[1] if len(args) > 1 else None)
 
 
 def take_next(domain: CaptureDomain, iterator: Value, default: Value | None) -> Value:
@@ -128,31 +120,20 @@ def stop(domain: CaptureDomain, value: Value) -> Raised:
 
 
 @builtin(enumerate)
-def _enumerate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _enumerate(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     start = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
     iterable = args[0] if args else kwargs["iterable"]
     return EnumerateIterator(iteration.get_iter(domain, iterable), domain.index(start))
 
 
 @builtin(zip)
-def _zip(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _zip(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     strict = "strict" in kwargs and lengths.truth(domain, kwargs["strict"])
     return ZipIterator([iteration.get_iter(domain, a) for a in args], strict)
 
 
-@builtin(map)
-def _map(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return MapIterator(args[0], [iteration.get_iter(domain, a) for a in args[1:]])
-
-
-@builtin(filter)
-def _filter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    nothing = type(args[0]) is Const and args[0].value is None
-    return FilterIterator(None if nothing else args[0], iteration.get_iter(domain, args[1]))
-
-
 @builtin(reversed)
-def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _reversed(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     value = args[0]
     cls = type_of(domain, value)
     member = members.find_member(domain, cls, "__reversed__")
@@ -164,33 +145,37 @@ def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         return SequenceIterator(value, len(elements.items(domain, value)) - 1, -1)
     if isinstance(value, DictValue):
         return ListIterator([k for k, _ in dicts.dict_pairs(domain, value)][::-1], value, "reversed")
-    if isinstance(value, (ListValue, TupleValue, DictView)):
-        return ListIterator(iteration.items_of(domain, value)[::-1])
-    if type(value) is Const and isinstance(value.value, (str, bytes, tuple)):
-        return ListIterator(iteration.items_of(domain, value)[::-1])
     getter = members.find_member(domain, cls, "__getitem__")
-    if isinstance(value, Obj) and getter.kind == members.FUNCTION and not isinstance(value, SetValue):
+    of_c = isinstance(value, (ListValue, TupleValue, SetValue))
+    if isinstance(value, Obj) and getter.kind == members.FUNCTION and not of_c:
         index = domain.index(lengths.length(domain, value)) - 1
         made = domain.vm.call(Known(library.backwards), [value, Const(index)])
         cast(GeneratorValue, made).original = (reversed, [value], {})
         return made
-    if type(value) is not Leaf and (getter.kind == members.ABSENT or member.raw is None):
+    if type(value) is not Leaf and (member.raw is None or getter.kind == member.kind == members.ABSENT):
         raise domain.error(TypeError, f"'{type_label(cls)}' object is not reversible")
     return ListIterator(iteration.items_of(domain, value)[::-1])
 
 
-@builtin(itertools.chain)
-def _chain(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return ChainIterator(SequenceIterator(TupleValue(args)))
-
-
-@builtin(itertools.chain.from_iterable)
-def _chain_from(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return ChainIterator(iteration.get_iter(domain, args[0]))
+_BY_POSITION: dict[object, Callable[..., Value]] = {
+    next: lambda domain, iterator, default=None: take_next(domain, iterator, default),
+    map: lambda domain, function, *iterables: MapIterator(function, [iteration.get_iter(domain, i) for i in iterables]),
+    filter: lambda domain, function, iterable: FilterIterator(
+        None if type(function) is Const and function.value is None else function, iteration.get_iter(domain, iterable)
+    ),
+    itertools.chain: lambda domain, *iterables: ChainIterator(SequenceIterator(TupleValue([*iterables]))),
+    itertools.chain.from_iterable: lambda domain, iterable: ChainIterator(iteration.get_iter(domain, iterable)),
+    itertools.combinations: lambda domain, *args: _chosen(domain, itertools.combinations, *args),
+    itertools.combinations_with_replacement: lambda domain, *args: _chosen(
+        domain, itertools.combinations_with_replacement, *args
+    ),
+}
+for _builtin, _rule in _BY_POSITION.items():
+    builtin(_builtin)(by_position(_rule))
 
 
 @builtin(itertools.repeat)
-def _repeat(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _repeat(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     times = args[1] if len(args) > 1 else kwargs.get("times")
     if times is None:
         return iteration.RealIterator(None, args[0])
@@ -198,7 +183,7 @@ def _repeat(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 
 
 @builtin(itertools.count)
-def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _count(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if kwargs or not all(isinstance(a, Const) for a in args):
         return None
     given = [domain.use(a) for a in args]
@@ -207,54 +192,47 @@ def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 
 @builtin(itertools.product)
-def _product(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _product(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     repeat = domain.index(kwargs["repeat"]) if "repeat" in kwargs else 1
     pools = [collecting.collected(domain, a) for a in args]
     return ListIterator([TupleValue(list(p)) for p in itertools.product(*pools, repeat=repeat)])
 
 
 @builtin(itertools.permutations)
-def _permutations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    pool = collecting.collected(domain, args[0])
+def _permutations(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     size = args[1] if len(args) > 1 else kwargs.get("r", Const(None))
     whole = type(size) is Const and size.value is None
-    return _chosen(domain, itertools.permutations, pool, len(pool) if whole else domain.index(size))
+    return _chosen(domain, itertools.permutations, args[0], None if whole else size)
 
 
-def _chosen(domain: CaptureDomain, function: Any, pool: list[Value], count: int) -> Value:
+def _chosen(
+    domain: CaptureDomain, function: Callable[..., Iterable[tuple[Value, ...]]], iterable: Value, size: Value | None
+) -> Value:
+    """So many of the items, in each way; without a size all of them."""
+    pool = collecting.collected(domain, iterable)
+    count = len(pool) if size is None else domain.index(size)
     if count < 0:
         raise domain.error(ValueError, "r must be non-negative")
     return ListIterator([TupleValue(list(p)) for p in function(pool, count)])
-
-
-def _choosing(function: Any) -> None:
-    @builtin(function)
-    def choose(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        pool = collecting.collected(domain, args[0])
-        return _chosen(domain, function, pool, domain.index(args[1]))
-
-
-_choosing(itertools.combinations)
-_choosing(itertools.combinations_with_replacement)
 
 
 # Generators.
 
 
 @method("__iter__", types.GeneratorType, zip, map, enumerate, filter, type(iter([])))
-def _iterator_iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _iterator_iter(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return args[0]
 
 
 @method(
     "__next__", types.GeneratorType, zip, map, enumerate, filter, type(iter([])), type(iter({})), type(iter(range(0)))
 )
-def _iterator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _iterator_next(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return take_next(domain, args[0], None)
 
 
 @method_of(GeneratorValue, "send", types.GeneratorType, types.CoroutineType)
-def _generator_send(domain: CaptureDomain, generator: GeneratorValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _generator_send(domain: CaptureDomain, generator: GeneratorValue, args: Args, kwargs: Kwargs) -> Value | None:
     nothing = type(args[0]) is Const and args[0].value is None
     if not nothing and not (generator.started or generator.finished):
         text = f"can't send non-None value to a just-started {iteration.kind_of(generator)}"
@@ -266,7 +244,7 @@ def _generator_send(domain: CaptureDomain, generator: GeneratorValue, args: _Arg
 
 
 @method_of(GeneratorValue, "throw", types.GeneratorType, types.CoroutineType)
-def _generator_throw(domain: CaptureDomain, generator: GeneratorValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _generator_throw(domain: CaptureDomain, generator: GeneratorValue, args: Args, kwargs: Kwargs) -> Value | None:
     exception, cls = args[0], type_of(domain, args[0])
     if len(args) > 1:
         if WARNS_OF_THROW or not isinstance(args[1], Obj) or not issubclass(args[1].cls, BaseException):
@@ -287,10 +265,10 @@ def _generator_throw(domain: CaptureDomain, generator: GeneratorValue, args: _Ar
 
 
 @method_of(GeneratorValue, "__await__", types.CoroutineType)
-def _await(domain: CaptureDomain, own: GeneratorValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _await(domain: CaptureDomain, own: GeneratorValue, args: Args, kwargs: Kwargs) -> Value | None:
     return coroutines.AwaitIterator(own)
 
 
 @method_of(GeneratorValue, "close", types.GeneratorType, types.CoroutineType)
-def _generator_close(domain: CaptureDomain, own: GeneratorValue, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _generator_close(domain: CaptureDomain, own: GeneratorValue, args: Args, kwargs: Kwargs) -> Value | None:
     return iteration.close(domain, own)

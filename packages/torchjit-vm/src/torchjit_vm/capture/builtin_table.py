@@ -5,28 +5,28 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from torchjit_vm.capture.arity import fits
 from torchjit_vm.capture.atoms import base_of
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.values import (
+    Args,
     AtomObject,
     Const,
     DictValue,
     DictView,
     GeneratorValue,
     InstanceDict,
+    Kwargs,
     ListValue,
     SetValue,
     TupleValue,
     Value,
 )
+from torchjit_vm.frame import Frame
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.frame import Frame
-
-__all__ = ["BUILTINS", "METHODS", "Builtin", "builtin", "method", "method_of"]
+__all__ = ["BUILTINS", "METHODS", "Builtin", "Method", "builtin", "by_position", "method", "method_of"]
 
 K = TypeVar("K", bound=Value)
 
@@ -67,6 +67,11 @@ def builtin(*functions: object) -> Callable[[Builtin], Builtin]:
     return register
 
 
+def by_position(rule: Callable[..., Value | Frame[Value] | None]) -> Builtin:
+    """An implementation that gets each argument for itself."""
+    return lambda domain, args, kwargs: rule(domain, *args)
+
+
 def method(name: str, *classes: type) -> Callable[[Builtin], Builtin]:
     """Register the implementation of a method of built-in classes; the first argument is the object."""
 
@@ -80,7 +85,7 @@ def method(name: str, *classes: type) -> Callable[[Builtin], Builtin]:
     return register
 
 
-Method: TypeAlias = "Callable[[CaptureDomain, K, list[Value], dict[str, Value]], Value | None]"
+Method: TypeAlias = "Callable[[CaptureDomain, K, Args, Kwargs], Value | Frame[Value] | None]"
 
 
 def method_of(kind: type[K], name: str, *classes: type) -> Callable[[Method[K]], Method[K]]:
@@ -88,7 +93,7 @@ def method_of(kind: type[K], name: str, *classes: type) -> Callable[[Method[K]],
 
     def register(implementation: Method[K]) -> Method[K]:
         @method(name, *classes)
-        def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+        def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
             own = args[0]
             return implementation(domain, own, args[1:], kwargs) if isinstance(own, kind) else None
 
@@ -98,7 +103,7 @@ def method_of(kind: type[K], name: str, *classes: type) -> Callable[[Method[K]],
 
 
 def _checked(implementation: Builtin, raw: object, kinds: tuple[type, ...] | None) -> Builtin:
-    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
+    def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
         if kinds is not None and Const in kinds and args and type(args[0]) is AtomObject:
             args = [base_of(args[0]), *args[1:]]
         if not fits(raw, len(args), kwargs) or (kinds is not None and not isinstance(args[0], kinds)):

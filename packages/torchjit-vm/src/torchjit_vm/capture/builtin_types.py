@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from collections import OrderedDict, defaultdict, deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 from torchjit_vm.capture import (
     collecting,
@@ -16,19 +15,22 @@ from torchjit_vm.capture import (
     members,
     operators,
     sets,
-    slot_results,
 )
 from torchjit_vm.capture.atoms import base_of
-from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.builtin_table import Builtin, builtin, by_position
 from torchjit_vm.capture.construct import fill_deque, fill_dict
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.mirrors import content
-from torchjit_vm.capture.raw import constant_of, is_constant
+from torchjit_vm.capture.special_methods import checked, computed
 from torchjit_vm.capture.values import (
+    Args,
     AtomObject,
     BoundMethod,
+    CellValue,
     Const,
     DictValue,
     Key,
+    Kwargs,
     Leaf,
     ListValue,
     Mirror,
@@ -38,53 +40,41 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
-from torchjit_vm.capture.values import CellValue as _Cell
-from torchjit_vm.frame import Frame
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-_Args = list[Value]
-_Kwargs = dict[str, Value]
-
-
-@builtin(list)
-def _list(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return ListValue(collecting.collected(domain, args[0]) if args else [])
 
 
 @builtin(tuple)
-def _tuple(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _tuple(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
     return TupleValue(collecting.collected(domain, args[0]) if args else [])
 
 
-for _cls in (dict, OrderedDict, defaultdict):
-
-    def _make_dict(
-        domain: CaptureDomain, args: _Args, kwargs: _Kwargs, cls: type = _cls
-    ) -> Value | Frame[Value] | None:
+def _dict_of(cls: type) -> Builtin:
+    def make(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value:
         made = DictValue(cls)
         fill_dict(domain, made, args, kwargs)
         return made
 
-    builtin(_cls)(_make_dict)
+    return make
+
+
+for _cls in (dict, OrderedDict, defaultdict):
+    builtin(_cls)(_dict_of(_cls))
 
 
 @builtin(set)
-def _set(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _set(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return _like(domain, SetValue(_elements(domain, args)), args)
 
 
 @builtin(frozenset)
-def _frozenset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _frozenset(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
         return args[0]
     return _like(domain, SetValue(_elements(domain, args), frozenset), args)
 
 
-def _like(domain: CaptureDomain, made: SetValue, args: _Args) -> SetValue:
+def _like(domain: CaptureDomain, made: SetValue, args: Args) -> SetValue:
     """A set of another set's elements, or of a dict's keys, is laid out at once."""
     source = args[0] if args else None
     entries = made.entries or {}
@@ -96,7 +86,7 @@ def _like(domain: CaptureDomain, made: SetValue, args: _Args) -> SetValue:
     return made
 
 
-def _elements(domain: CaptureDomain, args: _Args) -> dict[Key, Value]:
+def _elements(domain: CaptureDomain, args: Args) -> dict[Key, Value]:
     """The elements of a new set; C code takes those of another set whatever its `__iter__` says."""
     if args and isinstance(args[0], SetValue):
         return dict(elements.set_entries(domain, args[0]))
@@ -105,20 +95,20 @@ def _elements(domain: CaptureDomain, args: _Args) -> dict[Key, Value]:
 
 
 @builtin(deque)
-def _deque(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _deque(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     made = ListValue([], deque)
     return made if fill_deque(domain, made, args, kwargs) else None
 
 
 @builtin(bool)
-def _bool(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _bool(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if args and type(args[0]) is Leaf:
         return operators.leaf_call(domain, bool, args)
     return domain.constant(lengths.truth(domain, args[0]) if args else False)
 
 
 @builtin(str)
-def _str(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _str(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if not args:
         return Const("")
     return formatting.to_text(domain, args[0], str) if len(args) == 1 and not kwargs else None
@@ -132,7 +122,7 @@ def _plain_argument(domain: CaptureDomain, value: Value, dunders: tuple[str, ...
     return value if there and operators.defines(domain, value, there[0]) else base_of(value)
 
 
-def _by_method(domain: CaptureDomain, cls: Any, dunders: tuple[str, ...], value: Value) -> Value | None:
+def _by_method(domain: CaptureDomain, cls: type, dunders: tuple[str, ...], value: Value) -> Value | None:
     """`int(value)` ... by the first of these methods that the class defines; None if it has none."""
     if not isinstance(value, Obj):
         return None
@@ -140,39 +130,36 @@ def _by_method(domain: CaptureDomain, cls: Any, dunders: tuple[str, ...], value:
     answer = None if dunder is None else operators.special_call(domain, value, dunder, [])
     if dunder is None or answer is None:
         return None
-    expected: Any = {"__index__": int, "__trunc__": object}.get(dunder, cls)
-    answer = slot_results.checked(domain, value, dunder, answer, expected, cls)
+    expected: type = {"__index__": int, "__trunc__": object}.get(dunder, cls)
+    answer = checked(domain, value, dunder, answer, expected, cls)
     bare = type(answer) is Const and dunder == "__index__" and cls is not int
     if bare or (type(answer) is Const and type(answer.value) is bool):
         return operators.compute(domain, cls, domain.use(answer))
     return answer
 
 
-def _number(cls: Any, dunders: tuple[str, ...]) -> None:
-    def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
-        values = [*args, *kwargs.values()]
-        if len(values) == 1 and type(args[0]) is Mirror:
-            return operators.compute(domain, cls, content(domain, args[0]))
-        if len(values) == len(args) == 1:
-            values = args = [_plain_argument(domain, args[0], dunders)]
-        if len(values) > 1:  # there is no symbolic form of it
-            args, kwargs = (
-                [operators.settled(domain, a) for a in args],
-                {k: operators.settled(domain, v) for k, v in kwargs.items()},
-            )
-            values = [*args, *kwargs.values()]
-        if domain.library_values and len(values) == len(args) == 1:
-            values = args = [library_numbers.converted(domain, cls, args[0]) or args[0]]
-        if any(type(a) is Leaf for a in values):
-            return operators.leaf_call(domain, cls, args, kwargs)
-        answer = _by_method(domain, cls, dunders, args[0]) if len(values) == len(args) == 1 else None
-        if answer is not None:
-            return answer
-        if all(is_constant(domain, a) for a in values):
-            real = {k: constant_of(domain, v) for k, v in kwargs.items()}
-            function = functools.partial(cls, **real)
-            return operators.compute(domain, function, *(constant_of(domain, a) for a in args))
-        return None
+def _converted(domain: CaptureDomain, cls: type, dunders: tuple[str, ...], value: Value) -> Value | None:
+    """`cls(value)`."""
+    if type(value) is Mirror:
+        return operators.compute(domain, cls, content(domain, value))
+    value = _plain_argument(domain, value, dunders)
+    if domain.library_values:
+        value = library_numbers.converted(domain, cls, value) or value
+    if type(value) is Leaf:
+        return operators.leaf_call(domain, cls, [value])
+    return _by_method(domain, cls, dunders, value) or computed(domain, cls, [value])
+
+
+def _number(cls: type, dunders: tuple[str, ...]) -> None:
+    def make(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
+        if len(args) == 1 and not kwargs:
+            return _converted(domain, cls, dunders, args[0])
+        # Of several there is no symbolic form.
+        named = {k: operators.settled(domain, v) for k, v in kwargs.items()}
+        settled = [operators.settled(domain, a) for a in args]
+        if any(type(v) is Leaf for v in (*settled, *named.values())):
+            return operators.leaf_call(domain, cls, settled, named)
+        return computed(domain, cls, settled, named)
 
     builtin(cls)(make)
 
@@ -183,36 +170,25 @@ _number(complex, ("__complex__", "__float__", "__index__"))
 _number(bytes, ("__bytes__",))
 
 
-@builtin(slice)
-def _slice(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _slice(domain: CaptureDomain, *bounds: Value) -> Value:
     none = Const(None)
-    if len(args) == 1:
-        return SliceValue(none, args[0], none)
-    return SliceValue(args[0], args[1], args[2] if len(args) > 2 else none)
+    return SliceValue(none, bounds[0], none) if len(bounds) == 1 else SliceValue(*(*bounds, none)[:3])
 
 
-@builtin(range)
-def _range(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return operators.compute(domain, range, *(domain.index(a) for a in args))
-
-
-@builtin(object)
-def _object(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return Obj(object) if not args else None
-
-
-@builtin(types.MethodType)
-def _method(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return BoundMethod(args[0], args[1])
-
-
-@builtin(types.CellType)
-def _cell(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _Cell(args[0] if args else None)
+_BY_POSITION: dict[object, Callable[..., Value | None]] = {
+    slice: _slice,
+    range: lambda domain, *bounds: operators.compute(domain, range, *(domain.index(b) for b in bounds)),
+    object: lambda domain, *args: None if args else Obj(object),
+    types.MethodType: lambda domain, function, self: BoundMethod(function, self),
+    types.CellType: lambda domain, content=None: CellValue(content),
+    list: lambda domain, *iterable: ListValue(collecting.collected(domain, *iterable) if iterable else []),
+}
+for _builtin, _rule in _BY_POSITION.items():
+    builtin(_builtin)(by_position(_rule))
 
 
 @builtin(types.SimpleNamespace)
-def _namespace(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _namespace(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if args:
         return None
     made = Obj(types.SimpleNamespace)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from torchjit_core.paths import Pinned
-from torchjit_core.reasons import GraphBreak, UserError
+from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_core.showing import shown
 from torchjit_vm.capture import (
     atoms,
@@ -27,10 +26,11 @@ from torchjit_vm.capture import (
     members,
     packing,
 )
+from torchjit_vm.capture.builtin_table import method_of
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
-from torchjit_vm.capture.getters import CALLABLE_OBJECTS
-from torchjit_vm.capture.lru_caches import call_cached, is_made_cache
+from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.lru_caches import call_cached
 from torchjit_vm.capture.operators import leaf_call
 from torchjit_vm.capture.pass_through import pass_through
 from torchjit_vm.capture.policy import (
@@ -44,16 +44,18 @@ from torchjit_vm.capture.policy import (
     ReturnConstant,
 )
 from torchjit_vm.capture.pure import is_opaque, is_pure
-from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
+from torchjit_vm.capture.raw import has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object, pinned
 from torchjit_vm.capture.real_caches import call_with_real_cache
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.reorderable_calls import defer_or_break
-from torchjit_vm.capture.special_methods import compute
+from torchjit_vm.capture.special_methods import computed
+from torchjit_vm.capture.type_slots import SLOTS, TypeSlots, register
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
+    Args,
     AtomObject,
     BoundMethod,
     Const,
@@ -61,17 +63,14 @@ from torchjit_vm.capture.values import (
     FunctionValue,
     IdValue,
     Known,
+    Kwargs,
     Leaf,
     Obj,
     TupleValue,
     Value,
 )
-from torchjit_vm.capture.weak_references import dereference, is_reference
 from torchjit_vm.frame import Frame, Raised
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["Callee", "call", "call_ex", "keywords"]
 
@@ -82,7 +81,7 @@ class Callees(dict[int, Callee]):
     """Ids of real callables to what calls of them mean."""
 
 
-def call(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value]:
+def call(domain: CaptureDomain, function: Value, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     """Call a value.
 
     Returns:
@@ -100,55 +99,57 @@ def call(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict
         if callee is None:
             callee = domain.of(Callees)[id(function.obj)] = _callee(domain, function.obj)
         return callee(domain, function, args, kwargs)
-    if isinstance(function, FunctionValue):
-        return functions.enter_value(domain, function, args, kwargs)
-    if isinstance(function, Obj):
-        if is_made_cache(domain, function):
-            cached = call_cached(domain, function, args, kwargs)
-            if cached is not None:
-                return cached
-        if function.cls is functools.partial:
-            return _call_partial(domain, function, args, kwargs)
-        implementation = CALLABLE_OBJECTS.get(function.cls)
-        if implementation is not None and len(args) == 1 and not kwargs:
-            return implementation(domain, function, args, kwargs)
-    return _call_object(domain, function, args, kwargs)
+    return (SLOTS[type(function)].call or _by_class)(domain, function, args, kwargs)
 
 
-def _call_partial(
-    domain: CaptureDomain, function: Obj, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value]:
+def _call_partial(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
+    cached = call_cached(domain, function, args, kwargs)
+    if cached is not None or function.cls is not functools.partial:
+        return cached
     inner, first, fixed = (function.attrs[n] for n in ("func", "args", "keywords"))
     merged = {cast(str, keys.key_of(domain, k)): v for k, v in packing.mapping_pairs(domain, fixed) or ()}
     return call(domain, inner, [*iteration.items_of(domain, first), *args], {**merged, **kwargs})
 
 
-def _call_object(
-    domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value]:
-    if type(function) is Leaf:
-        return leaf_call(domain, operator_call, [function, *args], kwargs)
-    cls = type_of(domain, function)
-    if isinstance(function, Obj) and cls is weakref.ReferenceType and not args and not kwargs:
-        return dereference(domain, function)
-    if isinstance(function, Obj) and function.real is not NEW and domain.claimed(function.real):
+method_of(Obj, "__call__", functools.partial)(_call_partial)
+method_of(Obj, "__call__", functools._lru_cache_wrapper)(call_cached)
+
+
+def _call_object(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
+    if function.real is not NEW and function.cls is not functools.partial and domain.claimed(function.real):
         if function.path is not None:
             domain.guard_id(function.path, function.real)
         return call(domain, Known(function.real), args, kwargs)
+    return _by_class(domain, function, args, kwargs)
+
+
+def _by_class(domain: CaptureDomain, function: Value, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
+    """By the `__call__` of the class."""
+    cls = type_of(domain, function)
     member = members.find_member(domain, cls, "__call__")
     if member.kind == members.FUNCTION:
         return call(domain, members.member_value(domain, member), [function, *args], kwargs)
     if member.kind == members.ABSENT:
         raise domain.error(TypeError, f"'{type_label(cls)}' object is not callable")
     if member.kind == members.CMETHOD:
-        if isinstance(function, Obj) and is_reference(function) and not args and not kwargs:
-            return dereference(domain, function)
-        raise _unknown(domain, function, args)
+        known = METHODS.get(id(member.raw))
+        answer = None if known is None else known(domain, [function, *args], kwargs)
+        if answer is None:
+            raise _unknown(domain, function, args)
+        return answer
     bound = domain.vm.finish(attributes.bind(domain, member, function))
     return call(domain, bound, args, kwargs)
 
 
-def operator_call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+register(FunctionValue, TypeSlots(call=functions.enter_value))
+register(Obj, TypeSlots(call=_call_object))
+register(
+    Leaf,
+    TypeSlots(call=lambda domain, self, args, kwargs: leaf_call(domain, operator_call, [self, *args], kwargs)),
+)
+
+
+def operator_call(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
     """What the leaf handler is asked to do when a leaf is called."""
     return function(*args, **kwargs)
 
@@ -226,24 +227,22 @@ def _builtin(domain: CaptureDomain, obj: object) -> Callee | None:
         found = method
     implementation = found
 
-    def run(
-        domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value | Frame[Value]:
+    def run(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
         result = implementation(domain, args, kwargs)
         return _unknown_call(domain, function, args, kwargs) if result is None else result
 
     return run
 
 
-def _breaking(why: Any, detail: str) -> Callee:
-    def run(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _breaking(why: Reason, detail: str) -> Callee:
+    def run(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
         raise domain.graph_break(why, detail)
 
     return run
 
 
 def _left_alone(alone: LeftAlone, name: str) -> Callee:
-    def run(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def run(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
         said = [alone.said]
         if alone.says_argument:
             said += [v.value for v in (*args, *kwargs.values()) if type(v) is Const and type(v.value) is str]
@@ -262,9 +261,7 @@ def _substituted(domain: CaptureDomain, substitute: object, *first: Value) -> Ca
         constant, pretended = substitute.value, substitute.pretended
         unpretended, plain = substitute.unpretended, substitute.plain
 
-        def told(
-            domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-        ) -> Value | Frame[Value]:
+        def told(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
             if unpretended and domain.vm.frames and domain.vm.frames[-1].code.code in unpretended:
                 return constant_object(domain, plain)
             domain.pretended = domain.pretended or pretended
@@ -288,9 +285,7 @@ def _substituted(domain: CaptureDomain, substitute: object, *first: Value) -> Ca
     if isinstance(substitute, Foldable):
         interpreted, original = Known(substitute.function), Known(substitute.original)
 
-        def folded(
-            domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-        ) -> Value | Frame[Value]:
+        def folded(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
             args = [*first, *args]
             if all(is_constant(domain, value) for value in (*args, *kwargs.values())):
                 return _pure(domain, original, args, kwargs)
@@ -301,7 +296,7 @@ def _substituted(domain: CaptureDomain, substitute: object, *first: Value) -> Ca
     return lambda domain, function, args, kwargs: call(domain, replacement, [*first, *args], kwargs)
 
 
-def _in_one_piece(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _in_one_piece(domain: CaptureDomain, function: Value, args: Args, kwargs: Kwargs) -> Value:
     try:
         return domain.vm.call(function, args, kwargs)
     except Raised as raised:
@@ -329,28 +324,24 @@ def _dict_chain(domain: CaptureDomain, names: tuple[str, ...], args: list[Value]
     raise domain.error(AttributeError, f"'{type_label(self_.cls)}' object has no attribute '{name}'")
 
 
-def _to_leaves(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value]:
+def _to_leaves(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     return leaf_call(domain, function.obj, args, kwargs)
 
 
-def _inlined(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value]:
+def _inlined(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     return functions.enter_known(domain, function, function.obj, args, kwargs)
 
 
-def _reordered(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _reordered(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
     return defer_or_break(domain, function.obj, args, kwargs)
 
 
-def _class(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value]:
+def _class(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     result = instantiate(domain, function, args, kwargs)
     return _unknown_call(domain, function, args, kwargs) if result is None else result
 
 
-def _assume_constant(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _assume_constant(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
     real = [to_raw(domain, a) for a in args]
     try:
         result = function.obj(*real, **{k: to_raw(domain, v) for k, v in kwargs.items()})
@@ -359,19 +350,16 @@ def _assume_constant(domain: CaptureDomain, function: Known, args: list[Value], 
     return constant_object(domain, result)
 
 
-def _pure(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _pure(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
     if args and type(args[0]) is AtomObject and atoms.c_base(getattr(function.obj, "__objclass__", object)) is not None:
         args = [atoms.base_of(args[0]), *args[1:]]  # C methods of str, int ... work on what the object is
     if domain.library_values and len(args) == 1 and not kwargs:
         number = library_numbers.converted(domain, function.obj, args[0])
         if number is not None:
             return number
-    if all(is_constant(domain, a) for a in args) and all(is_constant(domain, v) for v in kwargs.values()):
-        real = [constant_of(domain, a) for a in args]
-        if not kwargs:
-            return compute(domain, function.obj, *real)
-        keywords = {k: constant_of(domain, v) for k, v in kwargs.items()}
-        return compute(domain, functools.partial(function.obj, **keywords), *real)
+    result = computed(domain, function.obj, args, kwargs)
+    if result is not None:
+        return result
     return _unknown_call(domain, function, args, kwargs)
 
 
@@ -386,9 +374,7 @@ def _dispatcher(obj: types.FunctionType) -> Callee | None:
         return None
     registry: Any = inspect.getclosurevars(obj).nonlocals["registry"]
 
-    def run(
-        domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value | Frame[Value]:
+    def run(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
         if len(args) != 1 or not (type(args[0]) is Known and isinstance(args[0].obj, type)):
             return _inlined(domain, function, args, kwargs)
         path = Pinned.of(registry, f"{obj.__qualname__}.registry")
@@ -401,9 +387,7 @@ def _dispatcher(obj: types.FunctionType) -> Callee | None:
     return run
 
 
-def _method_wrapper(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value]:
+def _method_wrapper(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     """A slot method bound to an object, such as `object.__setattr__.__get__`."""
     owner, name = function.obj.__self__, function.obj.__name__
     if name == "__get__" and args and type(args[0]) is Leaf:  # of a property, as interceptors are given it
@@ -415,9 +399,7 @@ def _method_wrapper(
     return call(domain, Known(raw), [pinned(domain, owner, f"{name}.__self__"), *args], kwargs)
 
 
-def _instance(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value]:
+def _instance(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     """An identified object that is neither function nor class: an enum member, a static method object ..."""
     obj = function.obj
     if isinstance(obj, staticmethod):
@@ -428,7 +410,7 @@ def _instance(
     return _unknown_call(domain, function, args, kwargs)
 
 
-def _unknown_call(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _unknown_call(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
     """A C function: the leaf handler may know it if a leaf is among the arguments."""
     if function.obj is __build_class__:
         raise domain.graph_break(CLASS_BODY)

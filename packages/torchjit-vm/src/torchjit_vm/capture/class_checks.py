@@ -6,37 +6,21 @@ import abc
 import types
 import typing
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_core.paths import AccessPath, Pinned
 from torchjit_vm.capture import attributes, elements, lengths, members, operators
-from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.builtin_table import builtin, by_position
 from torchjit_vm.capture.class_making import is_library
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import classes_of, type_of
-from torchjit_vm.capture.values import NEW, Const, Known, Leaf, Obj, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.values import NEW, Args, Const, Known, Kwargs, Leaf, Obj, TupleValue, Value
 
 __all__ = ["rely_on_answer"]
 
-_abc_instancecheck, _abc_subclasscheck = vars(abc)["_abc_instancecheck"], vars(abc)["_abc_subclasscheck"]
 _get_dump: Callable[[type], tuple[Any, Any, Any, int]] = vars(abc)["_get_dump"]
-
-_Args = list[Value]
-_Kwargs = dict[str, Value]
-
-
-@builtin(isinstance)
-def _isinstance(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return domain.constant(_instance(domain, args[0], args[1])) if len(args) == 2 else None
-
-
-@builtin(issubclass)
-def _issubclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return domain.constant(_subclass(domain, args[0], args[1])) if len(args) == 2 else None
 
 
 def _instance(domain: CaptureDomain, instance: Value, of: Value) -> bool:
@@ -58,8 +42,8 @@ def _instance(domain: CaptureDomain, instance: Value, of: Value) -> bool:
         fits = _fits_protocol(domain, instance, target)
         if fits is not None:
             return fits
-    if isinstance(target, abc.ABCMeta):
-        return _believed(domain, instance, target, _abstract_answer(domain, cls, target))
+    if isinstance(target, abc.ABCMeta) and _is_own(members.find_member(domain, type(target), "__subclasscheck__")):
+        raise domain.graph_break(UNKNOWN_CALL, f"{type(target).__qualname__}.__subclasscheck__")
     return _believed(domain, instance, target, _class_answer(domain, cls, target))
 
 
@@ -119,16 +103,13 @@ def _own_answer(domain: CaptureDomain, of: Value, name: str, subject: Value) -> 
     if not isinstance(of, (Known, Obj)) or type_of(domain, of) is type:
         return None
     hook = members.find_member(domain, type_of(domain, of), name)
-    if hook.kind == members.CMETHOD and hook.raw not in _KNOWN_CHECKS and type(subject) is Leaf and _is_class(of):
+    is_class = type(of) is Known and isinstance(of.obj, type)
+    if hook.kind == members.CMETHOD and hook.raw not in _KNOWN_CHECKS and type(subject) is Leaf and is_class:
         return lengths.truth(domain, operators.leaf_call(domain, hook.raw, [of, subject]))
     if not _is_own(hook):
         return None
     bound = domain.vm.finish(attributes.bind(domain, hook, of))
     return lengths.truth(domain, domain.vm.call(bound, [subject]))
-
-
-def _is_class(of: Value) -> bool:
-    return type(of) is Known and isinstance(of.obj, type)
 
 
 def _is_own(hook: members.Member) -> bool:
@@ -185,18 +166,6 @@ def _class_answer(domain: CaptureDomain, cls: type, target: type) -> bool:
         raise domain.error(TypeError, str(error)) from None
     rely_on_answer(domain, cls, target)
     return answer
-
-
-def _abstract_answer(domain: CaptureDomain, cls: type, target: abc.ABCMeta) -> bool:
-    """`ABCMeta.__instancecheck__`: what the class remembers, else what the metaclass's `__subclasscheck__` says."""
-    if not _is_own(members.find_member(domain, type(target), "__subclasscheck__")):
-        return _class_answer(domain, cls, target)
-    known = _remembered(target, cls)
-    domain.guard_mro(cls)
-    path = Pinned.of(target, target.__qualname__)
-    text = f"{target.__qualname__} remembers {known} for {cls.__qualname__}"
-    domain.guard_test((cls, target, "memory"), path, lambda asked: _remembered(asked, cls) is known, text)
-    return _subclass(domain, Known(cls), Known(target)) if known is None else known
 
 
 def _refuse_first_question(domain: CaptureDomain, cls: type, target: abc.ABCMeta) -> None:
@@ -259,11 +228,12 @@ _CLASS = object.__dict__["__class__"]
 def rely_on_answer(domain: CaptureDomain, cls: type, target: type) -> None:
     """`issubclass(cls, target)`, which was just asked, has to stay as it is."""
     domain.guard_mro(cls)
-    if isinstance(target, abc.ABCMeta) and (target not in cls.__mro__ or _has_hook(target)):
+    has_hook = members.walk(target.__mro__, "__subclasshook__") is not object.__dict__["__subclasshook__"]
+    if isinstance(target, abc.ABCMeta) and (target not in cls.__mro__ or has_hook):
         answer = issubclass(cls, target)
         path = Pinned.of(target, target.__qualname__)
         text = f"issubclass({cls.__qualname__}, {target.__qualname__}) is {answer}"
-        domain.guard_test((cls, target), path, _same_answer(cls, answer), text)
+        domain.guard_test((cls, target), path, _asked_again(lambda asked: issubclass(cls, asked) is answer), text)
 
 
 def rely_on_dispatch(domain: CaptureDomain, dispatch: Callable[[type], Any], cls: type) -> Any:
@@ -278,18 +248,6 @@ def rely_on_dispatch(domain: CaptureDomain, dispatch: Callable[[type], Any], cls
     path = Pinned.of(dispatch, dispatch.__qualname__)
     domain.guard_test((dispatch, cls), path, _asked_again(lambda ask: ask(cls) is chosen), f"{name} is the same")
     return chosen
-
-
-_NO_HOOK = object.__dict__["__subclasshook__"]
-
-
-def _has_hook(target: type) -> bool:
-    return members.walk(target.__mro__, "__subclasshook__") is not _NO_HOOK
-
-
-def _same_answer(cls: type, answer: bool) -> Callable[[Any], bool]:
-    """Does an abstract class still say so?"""
-    return _asked_again(lambda target: issubclass(cls, target) is answer)
 
 
 def _asked_again(same: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -327,8 +285,6 @@ def _fits_protocol(domain: CaptureDomain, instance: Value, target: Any) -> bool 
     except TypeError as error:
         if not new:
             raise domain.error(TypeError, str(error)) from None
-    if type(instance) is Leaf and getattr(target, "_is_runtime_protocol", False):
-        return _leaf_fits(domain, instance, target)
     if new:
         raise domain.graph_break(UNKNOWN_CALL, f"isinstance() of a new object with the protocol {target.__qualname__}")
     text = f"isinstance({path}, {target.__qualname__}) is {answer}"
@@ -336,29 +292,8 @@ def _fits_protocol(domain: CaptureDomain, instance: Value, target: Any) -> bool 
     return answer
 
 
-def _leaf_fits(domain: CaptureDomain, leaf: Leaf, target: object) -> bool:
-    """Has a tensor all that a protocol asks for, on its class or of its own?"""
-    for name in sorted(_protocol_names(target)):
-        found = attributes.lookup(domain, leaf, name)
-        if found is None:
-            return False
-        if type(found) is Const and callable(getattr(target, name, None)) and domain.use(found) is None:
-            return False  # a method that is ruled out
-    return True
-
-
-def _protocol_names(target: Any) -> frozenset[str]:
-    """Source: `_get_protocol_attrs` in CPython's Lib/typing.py."""
-    owners = [c for c in target.__mro__ if c.__name__ not in ("Protocol", "Generic") and c is not object]
-    names = {n for c in owners for n in (*vars(c), *vars(c).get("__annotations__", ()))}
-    return frozenset(n for n in names if not n.startswith("_abc_")) - _NO_MEMBERS
-
-
-_NO_MEMBERS = frozenset(typing.EXCLUDED_ATTRIBUTES)  # type: ignore[attr-defined]
-
-
 @builtin(type.__subclasscheck__)
-def _plain_subclass_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _plain_subclass_check(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if len(args) != 2 or (classes := classes_of(args)) is None:
         return None
     target, cls = classes
@@ -367,7 +302,7 @@ def _plain_subclass_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -
 
 
 @builtin(type.__instancecheck__)
-def _plain_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _plain_instance_check(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     # What a metaclass's own check calls through super(): the classes decide, no further hook is asked.
     if len(args) != 2 or not (isinstance(args[0], Known) and isinstance(args[0].obj, type)):
         return None
@@ -376,27 +311,5 @@ def _plain_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -
     return domain.constant(_believed(domain, args[1], args[0].obj, args[0].obj in cls.__mro__))
 
 
-@builtin(_abc_subclasscheck)
-def _abstract_subclass_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    # What `ABCMeta.__subclasscheck__` calls, past a check of the metaclass's own.
-    classes: Any = classes_of(args)
-    if classes is None or len(classes) != 2:
-        return None
-    target, cls = classes
-    check = abc.ABCMeta.__subclasscheck__
-    _refuse_first_question(domain, cls, target)
-    answer = check(target, cls)
-    domain.guard_mro(cls)
-    test = _asked_again(lambda asked: check(asked, cls) is answer)
-    text = f"ABCMeta.__subclasscheck__({target.__qualname__}, {cls.__qualname__}) is {answer}"
-    domain.guard_test((cls, target, "plain"), Pinned.of(target, target.__qualname__), test, text)
-    return domain.constant(answer)
-
-
-@builtin(_abc_instancecheck)
-def _abstract_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    # What `ABCMeta.__instancecheck__` calls: its memory, then the metaclass's `__subclasscheck__`.
-    if len(args) != 2 or not (isinstance(args[0], Known) and isinstance(args[0].obj, abc.ABCMeta)):
-        return None
-    cls = type_of(domain, args[1])
-    return domain.constant(_believed(domain, args[1], args[0].obj, _abstract_answer(domain, cls, args[0].obj)))
+builtin(isinstance)(by_position(lambda domain, value, of: domain.constant(_instance(domain, value, of))))
+builtin(issubclass)(by_position(lambda domain, value, of: domain.constant(_subclass(domain, value, of))))

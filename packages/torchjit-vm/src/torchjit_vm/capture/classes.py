@@ -16,35 +16,53 @@ import types
 import typing
 from abc import _abc_init  # type: ignore[attr-defined]
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import attr
 import attrs
 
 from torchjit_vm.capture import dicts, elements, keys, members, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
-from torchjit_vm.capture.class_changes import is_made, note_change
 from torchjit_vm.capture.class_making import (
     functions_of,
+    has_subclass_hook,
     is_library,
     make_class,
     make_library_class,
     make_named_tuple,
-    subclass_hook,
 )
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_records import MadeClass
 from torchjit_vm.capture.raw import is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.stand_in_classes import StandIns, stand_in_of
 from torchjit_vm.capture.types import is_subtype, type_of
-from torchjit_vm.capture.values import NEW, CellValue, Const, DictValue, FunctionValue, Known, Obj, TupleValue, Value
+from torchjit_vm.capture.values import (
+    NEW,
+    Args,
+    CellValue,
+    Const,
+    DictValue,
+    FunctionValue,
+    Known,
+    Kwargs,
+    Obj,
+    TupleValue,
+    Value,
+)
 from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.type_labels import type_label
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-__all__ = ["apply_to_class", "call_metaclass", "load_name", "make_by_type"]
+__all__ = [
+    "apply_to_class",
+    "call_metaclass",
+    "delete_from_class",
+    "is_made",
+    "load_name",
+    "make_by_type",
+    "store_in_class",
+]
 
 _LIBRARY_METACLASSES: frozenset[type] = frozenset(
     {enum.EnumType, typing.NamedTupleMeta, type(typing.Protocol)}  # type: ignore[attr-defined]
@@ -52,8 +70,45 @@ _LIBRARY_METACLASSES: frozenset[type] = frozenset(
 _ENUM_HOOKS = ("__new__", "__init__", "_generate_next_value_", "_missing_", "__init_subclass__", "__set_name__")
 
 
+def is_made(domain: CaptureDomain, value: Value) -> bool:
+    """Is the value a class that the region made?"""
+    return type(value) is Known and isinstance(value.obj, type) and value.obj in domain.made_classes
+
+
+def store_in_class(domain: CaptureDomain, cls: type, name: str, content: Value) -> None:
+    """`cls.name = content` of a class that the region made."""
+    real = stand_in_of(domain, content)
+    try:
+        type.__setattr__(cls, name, real)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise domain.graph_break(CLASS_BODY, f"store to {name}: {error}") from None
+    note_change(domain, cls, ("set", name, content), name)
+
+
+def delete_from_class(domain: CaptureDomain, cls: type, name: str) -> None:
+    """`del cls.name` of a class that the region made."""
+    if name not in vars(cls):
+        text = f"type object '{type_label(cls)}' has no attribute '{name}'"
+        raise domain.error(AttributeError, text)
+    type.__delattr__(cls, name)
+    note_change(domain, cls, ("delete", name), name)
+
+
+def note_change(domain: CaptureDomain, cls: type, entry: tuple[object, ...], *names: str) -> None:
+    domain.note_change(domain.interned.get(id(cls)) or Known(cls))
+    domain.made_classes[cls].log.append(entry)
+    for known, attribute in list(domain.members):
+        if is_subtype(known, cls) and (not names or attribute in names):
+            del domain.members[known, attribute]
+    for made in domain.made_classes:
+        if is_subtype(made, cls):
+            value = domain.interned.get(id(made))
+            if type(value) is Known:
+                value.attrs.clear()
+
+
 @builtin(__build_class__)
-def _build_class(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value]:
+def _build_class(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     """A class statement."""
     body, name = args[0], args[1]
     if not isinstance(body, FunctionValue) or type(name) is not Const:
@@ -64,8 +119,6 @@ def _build_class(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Val
     meta = _metaclass(domain, keywords.pop("metaclass", None), bases)
     library = meta.obj in _LIBRARY_METACLASSES or meta.obj in domain.policy.class_makers
     namespace = DictValue() if library else _prepare(domain, meta, [name, TupleValue(list(bases))], keywords)
-    if library:
-        domain.of(LibraryBodies)[namespace] = (meta.obj, str(domain.use(name)), tuple(b.obj for b in bases))
     frame = domain.vm.new_frame(body.code, [], list(body.closure), body.globals, body)
     frame.namespace = namespace
     cell = domain.vm.finish(frame)
@@ -125,10 +178,6 @@ def _class(domain: CaptureDomain, cls: type, label: str) -> Known:
     return cast(Known, pinned(domain, cls, label))
 
 
-class LibraryBodies(dict[Value, tuple[type, str, tuple[type, ...]]]):
-    """Namespaces of class bodies of the library's metaclasses, to metaclass, name and bases."""
-
-
 def _prepare(domain: CaptureDomain, meta: Known, args: list[Value], keywords: dict[str, Value]) -> DictValue:
     raw = members.walk(meta.obj.__mro__, "__prepare__")
     if raw is type.__dict__["__prepare__"]:
@@ -155,7 +204,7 @@ def _bases_of(domain: CaptureDomain, value: TupleValue) -> list[Known] | None:
     return bases if len(bases) == len(given) else None
 
 
-def make_by_type(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
+def make_by_type(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     """`type(name, bases, namespace)`."""
     bases = _bases_of(domain, args[1]) if isinstance(args[1], TupleValue) else []
     if bases is None:
@@ -168,9 +217,7 @@ def make_by_type(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Val
     return _type_new(domain, [meta, *args], kwargs)
 
 
-def call_metaclass(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value] | None:
+def call_metaclass(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     """`type.__call__` of a metaclass."""
     made: Value | Frame[Value] | None
     new = members.find_member(domain, function.obj, "__new__")
@@ -187,19 +234,19 @@ def call_metaclass(
 
 
 @method("__init_subclass__", object)
-def _no_init_subclass(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _no_init_subclass(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if len(args) == 1 and kwargs and type(args[0]) is Known:
         raise domain.error(TypeError, f"{args[0].obj.__name__}.__init_subclass__() takes no keyword arguments")
     return Const(None) if len(args) == 1 else None
 
 
 @method("__init__", type)
-def _type_init(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _type_init(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return Const(None)
 
 
 @builtin(type.__new__)
-def _type_new(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _type_new(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     """`type.__new__(metaclass, name, bases, namespace, **keywords)`."""
     if len(args) != 4 or not (type(args[0]) is Known and type(args[1]) is Const and isinstance(args[2], TupleValue)):
         return None
@@ -213,6 +260,8 @@ def _type_new(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
     if members.find_member(domain, meta.obj, "__getattribute__").kind == members.FUNCTION:
         # Each look at the twin would run it.
         raise domain.graph_break(CLASS_BODY, "a metaclass with a __getattribute__ of its own")
+    if has_subclass_hook([b.obj for b in bases]):
+        raise domain.graph_break(CLASS_BODY, "a base with an __init_subclass__ of its own")
     entries.setdefault("__module__", Const(domain.vm.frames[-1].globals.get("__name__")))
     made = MadeClass(make_class, meta, name, bases, entries, dict(kwargs), born=domain.vm.step)
     value = _remember(domain, _make_twin(domain, made, raises=True), made)
@@ -223,17 +272,7 @@ def _type_new(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
         hook = members.find_member(domain, cls, "__set_name__")
         if hook.kind == members.FUNCTION and not is_library(cls):
             domain.vm.call(members.member_value(domain, hook), [content, value, Const(key)])
-    _init_subclass(domain, value, kwargs)
     return value
-
-
-def _init_subclass(domain: CaptureDomain, value: Known, kwargs: dict[str, Value]) -> None:
-    raw = subclass_hook(value.obj.__mro__)
-    hook = getattr(raw, "__func__", None)
-    if hook is None or is_library(hook):
-        return  # `type.__new__` has called it
-    member = members.find_member(domain, value.obj.__mro__[1], "__init_subclass__")
-    domain.vm.call(members.member_value(domain, member), [value], dict(kwargs))
 
 
 def _make_twin(domain: CaptureDomain, made: MadeClass, *, raises: bool) -> type:
@@ -276,7 +315,7 @@ def _remember(domain: CaptureDomain, twin: type, made: MadeClass) -> Known:
 
 
 @builtin(collections.namedtuple)
-def _named_tuple(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _named_tuple(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     given = {**dict(zip(("typename", "field_names"), args, strict=False)), **kwargs}
     name = given.pop("typename", None)
     if len(args) > 2 or type(name) is not Const or not all(is_constant(domain, v) for v in given.values()):
@@ -300,9 +339,7 @@ def _note_parts(domain: CaptureDomain, twin: type) -> None:
             domain.class_parts.setdefault(id(raw), (twin, name))
 
 
-def apply_to_class(
-    domain: CaptureDomain, function: Callable[..., object], args: list[Value], kwargs: dict[str, Value]
-) -> Value | None:
+def apply_to_class(domain: CaptureDomain, function: Callable[..., object], args: Args, kwargs: Kwargs) -> Value | None:
     """A function of the library that works on a new class: run on the twin now, on the class in each call.
 
     Its result is the class, a class in its place, or nothing of interest.
@@ -332,20 +369,18 @@ def apply_to_class(
 
 
 @builtin(_abc_init)
-def _abstract(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _abstract(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return apply_to_class(domain, _abc_init, args, kwargs)
 
 
 def _decorator(function: Callable[..., object]) -> None:
-    def decorate(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def decorate(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         if args:
             return apply_to_class(
                 domain, function, args, kwargs
             )  # one that the program has runs for real, in one piece
         made = Obj(functools.partial)  # the decorator that the function returns
-        named = DictValue()
-        named.entries = {k: (Const(k), v) for k, v in kwargs.items()}
-        made.attrs = {"func": Known(function), "args": TupleValue([]), "keywords": named}
+        made.attrs = {"func": Known(function), "args": TupleValue([]), "keywords": DictValue.of_names(kwargs)}
         return made
 
     builtin(function)(decorate)
@@ -356,22 +391,6 @@ for _function in (dataclasses.dataclass, attrs.define, attr.attrs, functools.tot
 
 
 # Names in class bodies.
-
-
-def _numbered(domain: CaptureDomain, namespace: DictValue, name: str) -> Value:
-    """What the body of an enum finds for a member whose value is `auto()`: its number, which storing it has settled."""
-    meta, cls, bases = domain.of(LibraryBodies)[namespace]
-    entries, _ = _namespace(domain, namespace)
-    _refuse_hooks(domain, entries, bases)
-    prepared = meta.__prepare__(cls, bases)
-    for key, value in entries.items():
-        prepared[key] = stand_in_of(domain, value)
-    settled = prepared[name]
-    if type(settled) not in IMMUTABLE_ATOMS:
-        raise domain.graph_break(CLASS_BODY, f"the value of {cls}.{name}")
-    value = Const(settled)
-    dicts.dict_store(domain, namespace, name, Const(name), value)
-    return value
 
 
 def _refuse_hooks(domain: CaptureDomain, entries: dict[str, Value], bases: tuple[type, ...]) -> None:
@@ -388,8 +407,8 @@ def load_name(domain: CaptureDomain, namespace: Value, name: str) -> Value | Non
         raise domain.graph_break(CLASS_BODY, name)
     if namespace.cls is dict:
         found = dicts.dict_lookup(domain, namespace, name)
-        if isinstance(found, Obj) and found.cls is enum.auto and namespace in domain.of(LibraryBodies):
-            return _numbered(domain, namespace, name)
+        if isinstance(found, Obj) and found.cls is enum.auto:
+            raise domain.graph_break(CLASS_BODY, f"the number of {name}")
         return found
     try:
         return subscripts.getitem(domain, namespace, Const(name))

@@ -8,18 +8,15 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import elements, iteration, lengths, members
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reasons import OPAQUE_ITERATOR
 from torchjit_vm.capture.special_methods import is_not_implemented, special_call
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, GeneratorValue, Known, Leaf, ListValue, TupleValue, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["collected", "each", "extend"]
 

@@ -14,7 +14,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, has_method, is_not_implemented, settled, special_call
 from torchjit_vm.capture.type_slots import SLOTS, Op
 from torchjit_vm.capture.types import is_subtype, type_of
-from torchjit_vm.capture.values import NEW, AtomObject, Const, IdValue, Known, Leaf, Obj, RandomState, Value
+from torchjit_vm.capture.values import NEW, AtomObject, Const, IdValue, Known, Leaf, Obj, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 
@@ -73,14 +73,10 @@ def compare(domain: CaptureDomain, function: Op, left: Value, right: Value) -> V
     return _compare_objects(domain, function, as_tuple(left), as_tuple(right))
 
 
-_BEFORE_LEAVES = (IdValue, RandomState)
-"""Kinds that know more than a leaf handler does of comparisons with them."""
-
-
 def _compare_leaf(domain: CaptureDomain, function: Op, left: Value, right: Value) -> Value:
     """A comparison that the leaf handler is given as a whole."""
     leaf, other = (left, right) if type(left) is Leaf else (right, left)
-    if type(other) in _BEFORE_LEAVES:
+    if type(other) is IdValue:  # which knows more than a leaf handler does of comparisons with it
         answer = _answer(domain, function, other, leaf)
         if answer is not None:
             return answer

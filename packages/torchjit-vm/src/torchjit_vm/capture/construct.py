@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import enum
-import functools
 import pathlib
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_vm.capture import atoms, classes, collecting, dicts, elements, iteration, keys, members, packing
 from torchjit_vm.capture.builtin_table import METHODS
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import from_real, new_exception
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, MADE_ATOMS, pinned
 from torchjit_vm.capture.reasons import FINALIZER, UNKNOWN_CALL
-from torchjit_vm.capture.special_methods import compute
+from torchjit_vm.capture.special_methods import compute, computed
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
+    Args,
     AtomObject,
     Const,
     DictValue,
     Known,
+    Kwargs,
     Leaf,
     ListValue,
     Obj,
@@ -32,10 +34,7 @@ from torchjit_vm.capture.values import (
 )
 from torchjit_vm.frame import Completion, Frame
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-__all__ = ["allocate", "instantiate"]
+__all__ = ["allocate_by", "default_call", "fill_deque", "fill_dict", "instantiate"]
 
 _HEAP = 1 << 9
 _OF_CONSTANTS: frozenset[type] = MADE_ATOMS - IMMUTABLE_ATOMS | {
@@ -44,9 +43,7 @@ _OF_CONSTANTS: frozenset[type] = MADE_ATOMS - IMMUTABLE_ATOMS | {
 """Classes whose instances are made at capture, of constants."""
 
 
-def instantiate(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value] | None:
+def instantiate(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     """`cls(*args, **kwargs)`; None if the VM does not know the class."""
     cls: type = function.obj
     meta = type(cls)
@@ -61,53 +58,44 @@ def instantiate(
     return default_call(domain, function, args, kwargs)
 
 
-def default_call(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value] | None:
+def default_call(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     """`type.__call__`: `__new__`, then `__init__`."""
     cls: type = function.obj
     if issubclass(cls, type):
         return classes.call_metaclass(domain, function, args, kwargs)
     if members.find_member(domain, cls, "__del__").kind == members.FUNCTION:
         raise domain.graph_break(FINALIZER, cls.__name__)
-    if (cls in domain.policy.value_types or cls in _OF_CONSTANTS) and _all_constant(domain, args, kwargs):
-        keywords = {k: constant_of(domain, v) for k, v in kwargs.items()}
-        return compute(domain, functools.partial(cls, **keywords), *(constant_of(domain, a) for a in args))
+    at_once = cls in domain.policy.value_types or cls in _OF_CONSTANTS
+    if at_once and (known := computed(domain, cls, args, kwargs)) is not None:
+        return known
     new = members.find_member(domain, cls, "__new__")
     if new.kind in (members.STATIC, members.FUNCTION):
         target = members.member_value(domain, new)
         made = domain.vm.call(target, [function, *args], dict(kwargs))
         if type(made) is Leaf and issubclass(domain.leaves.type_of(made.payload), cls):
-            return _initialise_leaf(domain, cls, made, args, kwargs)
+            return _initialise(domain, cls, made, args, kwargs)
         if not (isinstance(made, Obj) and is_subtype(made.cls, cls)):
             return made
     else:
-        allocated = allocate(domain, cls, args)
+        allocated = allocate_by(domain, cls, _raw_new(cls), args)
         if allocated is None:
             return None
         made = allocated
-    return _initialise(domain, made, args, kwargs)
+    return _initialise(domain, made.cls, made, args, kwargs)
 
 
 def _initialise(
-    domain: CaptureDomain, made: Obj, args: list[Value], kwargs: dict[str, Value]
+    domain: CaptureDomain, cls: type, made: Obj | Leaf, args: Args, kwargs: Kwargs
 ) -> Value | Frame[Value] | None:
-    init = members.find_member(domain, made.cls, "__init__")
-    if init.kind != members.FUNCTION:
-        return made if _builtin_init(domain, made, init.raw, args, kwargs) else None
-    return _called_init(domain, init, made, args, kwargs)
-
-
-def _initialise_leaf(
-    domain: CaptureDomain, cls: type, made: Leaf, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value]:
-    """`__init__` of what the class's own `__new__` made; one of C does nothing."""
     init = members.find_member(domain, cls, "__init__")
-    return made if init.kind != members.FUNCTION else _called_init(domain, init, made, args, kwargs)
+    if init.kind == members.FUNCTION:
+        return _called_init(domain, init, made, args, kwargs)
+    # Of a leaf that the class's own `__new__` made, one of C does nothing.
+    return made if isinstance(made, Leaf) or _builtin_init(domain, made, init.raw, args, kwargs) else None
 
 
 def _called_init(
-    domain: CaptureDomain, init: members.Member, made: Value, args: list[Value], kwargs: dict[str, Value]
+    domain: CaptureDomain, init: members.Member, made: Value, args: Args, kwargs: Kwargs
 ) -> Value | Frame[Value]:
     """The object, or the frame of its `__init__`, which gives the object in the end."""
     result = domain.call(members.member_value(domain, init), [made, *args], kwargs)
@@ -118,13 +106,7 @@ def _called_init(
     return made
 
 
-def _all_constant(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> bool:
-    return all(is_constant(domain, a) for a in [*args, *kwargs.values()])
-
-
-def _enum(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value] | None:
+def _enum(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     """`Color(value)`: a member of an enum."""
     cls: Any = function.obj
     if len(args) != 1 or kwargs or not is_constant(domain, args[0]):
@@ -142,41 +124,48 @@ def _enum(
 _MISSING = tuple(vars(cls)["_missing_"] for cls in (enum.Enum, enum.Flag))
 
 
-def allocate(domain: CaptureDomain, cls: type, args: list[Value]) -> Obj | None:
-    """`cls.__new__(cls)` for classes whose `__new__` is one of the known C functions."""
-    return allocate_by(domain, cls, _raw_new(cls), args)
-
-
-def allocate_by(domain: CaptureDomain, cls: type, new: object, args: list[Value]) -> Obj | None:
-    """`new(cls, *args)` for the `__new__` of a C class."""
-    if new is object.__new__:
-        if getattr(cls, "__abstractmethods__", None):
-            compute(domain, object.__new__, cls)  # it raises
-        return Obj(cls) if cls.__flags__ & _HEAP or cls is object else None
+def allocate_by(domain: CaptureDomain, cls: type, new: object, args: Args) -> Obj | None:
+    """`new(cls, *args)` for the `__new__` of a C class; None for one that is not known."""
     if issubclass(cls, BaseException):
         if issubclass(cls, BaseExceptionGroup):
-            raise domain.graph_break(UNKNOWN_CALL, cls.__name__)
+            return None
         return _with_fields(domain, cls, args) if issubclass(cls, _FIELDED) else new_exception(domain, cls, args)
-    empty = _EMPTY.get(id(new))
-    if empty is not None:
-        return empty(cls)
-    base = atoms.c_base(cls)
-    if base is not None and new is base.__new__ and atoms.is_atom_class(cls):
+    make = _NEW.get(id(new))
+    return None if make is None else make(domain, cls, args)
+
+
+def _new_object(domain: CaptureDomain, cls: type, args: Args) -> Obj | None:
+    if getattr(cls, "__abstractmethods__", None):
+        compute(domain, object.__new__, cls)  # it raises
+    return Obj(cls) if cls.__flags__ & _HEAP or cls is object else None
+
+
+def _new_tuple(domain: CaptureDomain, cls: type, args: Args) -> Obj | None:
+    return TupleValue(collecting.collected(domain, args[0]) if args else [], cls) if cls.__flags__ & _HEAP else None
+
+
+def _new_atom(base: type) -> Callable[[CaptureDomain, type, Args], Obj | None]:
+    def make(domain: CaptureDomain, cls: type, args: Args) -> Obj | None:
+        if not atoms.is_atom_class(cls) or atoms.c_base(cls) is not base:
+            return None
         plain = atoms.stripped(domain, domain.vm.call(Known(base), list(args)))
         if type(plain) is not Const:
             raise domain.graph_break(UNKNOWN_CALL, f"{cls.__name__} of a value that is no constant")
         return atoms.new_atom(cls, plain)
-    if new is tuple.__new__ and cls.__flags__ & _HEAP:
-        return TupleValue(collecting.collected(domain, args[0]) if args else [], cls)
-    return None
+
+    return make
 
 
-_EMPTY: dict[int, Callable[[type], Obj]] = {
-    **dict.fromkeys((id(dict.__new__), id(OrderedDict.__new__), id(defaultdict.__new__)), DictValue),
-    **dict.fromkeys((id(list.__new__), id(deque.__new__)), lambda cls: ListValue([], cls)),
-    id(set.__new__): lambda cls: SetValue({}, cls),
+_NEW: dict[int, Callable[[CaptureDomain, type, Args], Obj | None]] = {
+    id(object.__new__): _new_object,
+    id(tuple.__new__): _new_tuple,
+    **{id(base.__new__): _new_atom(base) for base in (str, int, float, complex, bytes)},
+    # Containers are filled by `__init__`.
+    **{id(c.__new__): lambda domain, cls, args: DictValue(cls) for c in (dict, OrderedDict, defaultdict)},
+    **{id(c.__new__): lambda domain, cls, args: ListValue([], cls) for c in (list, deque)},
+    id(set.__new__): lambda domain, cls, args: SetValue({}, cls),
 }
-"""Containers that are filled by `__init__`, by the ids of what makes them."""
+"""By the ids of what makes them."""
 _FIELDED = (OSError, SyntaxError, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)
 _IMMUTABLE = 1 << 8
 
@@ -200,30 +189,33 @@ def _raw_new(cls: type) -> object:
     return None
 
 
-def _builtin_init(domain: CaptureDomain, made: Obj, init: object, args: list[Value], kwargs: dict[str, Value]) -> bool:
+def _object_init(domain: CaptureDomain, made: Obj, args: Args, kwargs: Kwargs) -> bool:
+    """`object.__init__`: arguments are none of its business where the class has a `__new__` of its own."""
+    if members.find_member(domain, made.cls, "__new__").kind == members.STATIC:
+        return True
+    if type(made) is AtomObject:
+        return not kwargs
+    if isinstance(made, TupleValue) or not (args or kwargs):
+        return not kwargs
+    if _raw_new(made.cls) is not object.__new__ and kwargs:
+        return False
+    raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
+
+
+def _builtin_init(domain: CaptureDomain, made: Obj, init: object, args: Args, kwargs: Kwargs) -> bool:
     """The `__init__` of a built-in class; False if the VM does not know it."""
-    fill = None if init is object.__init__ else _FILL.get(type(made))
+    if init is object.__init__:
+        return _object_init(domain, made, args, kwargs)
+    fill = _FILL.get(type(made))
     if fill is not None:
         return fill(domain, made, args, kwargs)
-    if init is object.__init__ and members.find_member(domain, made.cls, "__new__").kind == members.STATIC:
-        return True  # its own __new__ has dealt with the arguments
-    if type(made) is AtomObject:
-        return not kwargs and init is object.__init__  # the arguments are those of `__new__`
     if kwargs:
-        if init is object.__init__ and _raw_new(made.cls) is object.__new__:
-            raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
         known = METHODS.get(id(init)) if issubclass(made.cls, BaseException) else None
         return known is not None and known(domain, [made, *args], kwargs) is not None
-    if isinstance(made, TupleValue) or issubclass(made.cls, BaseException):
-        return True
-    if init is object.__init__:
-        if args:
-            raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
-        return True
-    return False
+    return issubclass(made.cls, BaseException)
 
 
-def _fill_list(domain: CaptureDomain, made: ListValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
+def _fill_list(domain: CaptureDomain, made: ListValue, args: Args, kwargs: Kwargs) -> bool:
     """`list.__init__`, or that of a deque."""
     if issubclass(made.cls, deque):
         return len(args) < 3 and fill_deque(domain, made, args, kwargs)
@@ -234,14 +226,14 @@ def _fill_list(domain: CaptureDomain, made: ListValue, args: list[Value], kwargs
     return True
 
 
-def _fill_set(domain: CaptureDomain, made: SetValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
+def _fill_set(domain: CaptureDomain, made: SetValue, args: Args, kwargs: Kwargs) -> bool:
     """`set.__init__`."""
     if args and not kwargs:
         packing.set_update(domain, made, args[0])
     return not kwargs
 
 
-def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
+def fill_dict(domain: CaptureDomain, made: DictValue, args: Args, kwargs: Kwargs) -> bool:
     """`dict.__init__` and that of its C subclasses."""
     rest = list(args)
     if issubclass(made.cls, defaultdict):
@@ -261,7 +253,7 @@ def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs:
 _FILL: dict[type[Value], Callable[..., bool]] = {DictValue: fill_dict, ListValue: _fill_list, SetValue: _fill_set}
 
 
-def fill_deque(domain: CaptureDomain, made: ListValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
+def fill_deque(domain: CaptureDomain, made: ListValue, args: Args, kwargs: Kwargs) -> bool:
     """`deque.__init__`."""
     given = dict(zip(("iterable", "maxlen"), args, strict=False)) | kwargs
     bound = given.get("maxlen", Const(None))

@@ -14,6 +14,7 @@ import attrs
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.exceptions import new_exception
+from torchjit_vm.capture.members import Member
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.state import Tentative
@@ -150,9 +151,10 @@ def write_context_stores(domain: CaptureDomain, out: Rebuilder) -> None:
             out.name(store.token, out.assign(f"{variable}.set({content})"))
 
 
-def token_attr(domain: CaptureDomain, token: Obj, name: str) -> Value | None:
-    """`token.var` or `token.old_value`; None for other attributes."""
-    if name not in ("var", "old_value"):
+def token_attr(domain: CaptureDomain, token: Obj, member: Member) -> Value | None:
+    """`token.var` or `token.old_value`; None for attributes of other objects."""
+    name = member.name
+    if token.cls is not contextvars.Token or name not in ("var", "old_value"):
         return None
     if token.real is not NEW and token.path is not None:
         return wrap(domain, getattr(token.real, name), token.path.attr(name))

@@ -7,15 +7,17 @@ import copyreg
 import functools
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast, final
+from typing import cast, final
 
 from torchjit_vm.capture import attributes, dicts, elements, iteration, members
 from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.operators import leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.values import (
     DELETED,
+    Args,
     AtomObject,
     BoundMethod,
     Const,
@@ -24,15 +26,13 @@ from torchjit_vm.capture.values import (
     IdKey,
     InstanceDict,
     Known,
+    Kwargs,
     Leaf,
     ListValue,
     Obj,
     TupleValue,
     Value,
 )
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 
 @final
@@ -53,7 +53,7 @@ class Memos(dict[Value, _Memo]):
 
 
 @builtin(copy.copy)
-def _copy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _copy(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     value = args[0]
     if type(value) is Leaf:
         return leaf_call(domain, copy.copy, [value])
@@ -71,7 +71,7 @@ def _reduces(domain: CaptureDomain, value: Obj) -> bool:
 
 
 @builtin(copy.deepcopy)
-def _deepcopy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _deepcopy(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     shared = args[1] if len(args) > 1 else kwargs.get("memo")
     if shared is None or (type(shared) is Const and shared.value is None):
         return _deep(domain, args[0], _Memo())
@@ -154,6 +154,15 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
     if duplicate is None:
         raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
     made = duplicate(domain, value, part, lambda begun: _remember(memo, value, begun))
+    state = _state(domain, value, part)
+    if state and _asks_for_setstate(domain, value) and attributes.lookup(domain, made, "__setstate__") is not None:
+        raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
+    made.attrs.update(state)
+    return made
+
+
+def _state(domain: CaptureDomain, value: Obj, part: Callable[[Value], Value]) -> dict[str, Value]:
+    """Copies of what its `__dict__` and its slots hold."""
     state: dict[str, Value] = {}
     if value.cls.__dictoffset__ != 0 and type(value) is not FunctionValue:
         for name, attribute in dicts.instance_pairs(domain, InstanceDict(value)):
@@ -162,10 +171,7 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
         slot = attributes.lookup(domain, value, name)
         if slot is not None and slot is not DELETED:
             state[name] = part(slot)
-    if state and _asks_for_setstate(domain, value) and attributes.lookup(domain, made, "__setstate__") is not None:
-        raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
-    made.attrs.update(state)
-    return made
+    return state
 
 
 def _reduced(domain: CaptureDomain, value: Obj) -> Value | None:
@@ -208,9 +214,7 @@ def _refilled(domain: CaptureDomain, value: Obj, memo: _Memo | None, part: Calla
     if isinstance(made, DictValue) and isinstance(value, DictValue):
         made.factory = value.factory
     _remember(memo, value, made)
-    if value.cls.__dictoffset__ != 0:
-        for name, attribute in dicts.instance_pairs(domain, InstanceDict(value)):
-            made.attrs[cast(Const, name).value] = part(attribute)
+    made.attrs.update(_state(domain, value, part))
     if isinstance(value, ListValue):
         for item in iteration.items_of(domain, value):
             domain.vm.call(domain.vm.finish(domain.load_attr(made, "append")), [part(item)])

@@ -57,13 +57,12 @@ class ReorderedCall:
 @final
 @attrs.frozen
 class Draw:
-    """A call of a function of a generator: the function, the generator, constant arguments, or a value as the only one."""
+    """A call of a function of a generator: the function, the generator, constant arguments."""
 
     function: Callable[..., object]
     generator: Obj
     args: tuple[object, ...] = ()
     kwargs: dict[str, object] = attrs.field(factory=dict)
-    given: Value | None = None
 
 
 @final

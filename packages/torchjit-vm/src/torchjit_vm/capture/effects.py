@@ -7,26 +7,19 @@ write nothing. Objects are written in the order of their first change.
 from __future__ import annotations
 
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from torchjit_core.paths import own_attr
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.contexts import is_local, write_context_stores
 from torchjit_vm.capture.dicts import StoredAgain
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.members import walk
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.values import DELETED, NEW, Const, Known, Obj, Value
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-__all__ = ["has_effects", "unchanged", "write_back"]
-
-
-def has_effects(domain: CaptureDomain) -> bool:
-    """Did the region touch anything real?"""
-    return bool(domain.touched)
+__all__ = ["unchanged", "write_back"]
 
 
 def write_back(domain: CaptureDomain, out: Rebuilder) -> None:
@@ -75,17 +68,26 @@ def _attributes(out: Rebuilder, value: Obj | Known) -> None:
         if moved and _keeps_order(value, name):
             out.write(f"{out.runtime(own_attr)}({out.expr(value)}, '__dict__').pop({name!r}, None)")
             before = None
-        if isinstance(value, Obj) and is_local(value.cls):
-            _store_local(out, value, name, content, before)
-        elif isinstance(value, Obj) and _is_hidden(value.cls, name):
-            _store_in_dict(out, value, name, content, before)
-        elif content is DELETED:
-            remove = "object.__delattr__" if before is not None else out.runtime(runtime.discard)
-            out.write(f"{remove}({out.expr(value)}, {name!r})")
-        elif not unchanged(content, before):
-            text = out.expr(content)
-            store = "object.__setattr__" if isinstance(value, Obj) else "setattr"
-            out.write(f"{store}({out.expr(value)}, {name!r}, {text})")
+        if content is DELETED or not unchanged(content, before):
+            _store(out, value, name, content, before)
+
+
+def _store(out: Rebuilder, value: Obj | Known, name: str, content: Value, before: Value | None) -> None:
+    """Write the statement that stores or deletes an attribute, past what its class has to say."""
+    deleted = content is DELETED
+    text = "" if deleted else out.expr(content)
+    target = out.expr(value)
+    if isinstance(value, Obj) and is_local(value.cls):
+        function = out.runtime(runtime.discard_local if deleted else runtime.store_local)
+        out.write(f"{function}({target}, {name!r})" if deleted else f"{function}({target}, {name!r}, {text})")
+    elif isinstance(value, Obj) and _is_hidden(value.cls, name):
+        members = f"{out.runtime(own_attr)}({target}, '__dict__')"
+        out.write(f"{members}.pop({name!r}, None)" if deleted else f"{members}[{name!r}] = {text}")
+    elif deleted:
+        remove = "object.__delattr__" if before is not None else out.runtime(runtime.discard)
+        out.write(f"{remove}({target}, {name!r})")
+    else:
+        out.write(f"{'object.__setattr__' if isinstance(value, Obj) else 'setattr'}({target}, {name!r}, {text})")
 
 
 def _keeps_order(value: Any, name: str) -> bool:
@@ -99,19 +101,3 @@ def _is_hidden(cls: type, name: str) -> bool:
     raw = walk(cls.__mro__, name)
     takes = hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
     return takes and not isinstance(raw, (MemberDescriptorType, GetSetDescriptorType))
-
-
-def _store_in_dict(out: Rebuilder, value: Obj, name: str, content: object, before: object) -> None:
-    members = f"{out.runtime(own_attr)}({out.expr(value)}, '__dict__')"
-    if content is DELETED:
-        out.write(f"{members}.pop({name!r}, None)")
-    elif not unchanged(content, before):
-        out.write(f"{members}[{name!r}] = {out.expr(cast(Value, content))}")
-
-
-def _store_local(out: Rebuilder, value: Obj, name: str, content: object, before: object) -> None:
-    if content is DELETED:
-        out.write(f"{out.runtime(runtime.discard_local)}({out.expr(value)}, {name!r})")
-    elif not unchanged(content, before):
-        text = out.expr(cast(Value, content))
-        out.write(f"{out.runtime(runtime.store_local)}({out.expr(value)}, {name!r}, {text})")

@@ -6,15 +6,13 @@ import enum
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_core.paths import Pinned
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import NEW, Const, Key, Known, ListValue, SetValue, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
     "append",

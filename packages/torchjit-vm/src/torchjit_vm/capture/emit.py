@@ -16,13 +16,13 @@ from torchjit_vm.capture.attributes import Sought
 from torchjit_vm.capture.break_statements import FORMS, Form, Outcome
 from torchjit_vm.capture.effect_records import Standin
 from torchjit_vm.capture.effects import write_back
-from torchjit_vm.capture.finalizers import would_be_missed
 from torchjit_vm.capture.prelude import write_prelude
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
 from torchjit_vm.capture.reorderable_calls import write_reordered
 from torchjit_vm.capture.source import compile_lines, in_frames, places_of
 from torchjit_vm.capture.values import CellValue, Leaf, Obj, Value
+from torchjit_vm.capture.weak_references import would_be_missed
 from torchjit_vm.frame import Completion, Frame
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region

@@ -6,18 +6,16 @@ import inspect
 import types
 from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.binding import bind as bind_for_real
 from torchjit_vm.capture import dicts
-from torchjit_vm.capture.reading import pinned, wrap
+from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.reading import known_cell, pinned, wrap
 from torchjit_vm.capture.reasons import ASYNC
-from torchjit_vm.capture.values import CellValue, Const, DictValue, FunctionValue, TupleValue, Value
+from torchjit_vm.capture.values import Args, Const, DictValue, FunctionValue, Kwargs, TupleValue, Value
 from torchjit_vm.frame import Frame
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["Facts", "enter_known", "enter_value", "make_function", "set_function_attribute"]
 
@@ -40,9 +38,7 @@ def set_function_attribute(domain: CaptureDomain, function: Value, flag: int, va
         made.closure = domain.unpack_all(value)
 
 
-def enter_value(
-    domain: CaptureDomain, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
-) -> Frame[Value]:
+def enter_value(domain: CaptureDomain, function: FunctionValue, args: Args, kwargs: Kwargs) -> Frame[Value]:
     """A frame for a call of a function that the region made, or that is known by its code."""
     code = function.code
     if code.co_flags & _ASYNC:
@@ -52,7 +48,7 @@ def enter_value(
 
 
 def enter_known(
-    domain: CaptureDomain, value: Value, function: FunctionType, args: list[Value], kwargs: dict[str, Value]
+    domain: CaptureDomain, value: Value, function: FunctionType, args: Args, kwargs: Kwargs
 ) -> Frame[Value]:
     """A frame for a call of a real function whose identity is settled; its code and defaults are guarded."""
     code = function.__code__
@@ -91,20 +87,15 @@ def _facts(domain: CaptureDomain, function: FunctionType) -> Facts:
             domain.guard_value(where, None)
         else:
             kwdefaults = cast(DictValue, wrap(domain, function.__kwdefaults__, where))
-    closure: list[Value] = []
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        found = domain.interned.get(id(cell))
-        if found is None:
-            found = CellValue(None, cell, Pinned.of(cell, f"{function.__qualname__}.<cell {name}>"))
-            domain.interned[id(cell)] = found
-        closure.append(found)
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    closure = [known_cell(domain, cell, f"{function.__qualname__}.<cell {name}>") for name, cell in cells]
     return defaults, kwdefaults, closure
 
 
 def bind(
     domain: CaptureDomain,
     code: CodeType,
-    name: str,
+    called: str,
     args: Sequence[Value],
     kwargs: Mapping[str, Value],
     defaults: Sequence[Value],
@@ -120,36 +111,34 @@ def bind(
     if not kwargs and len(args) == count and not code.co_kwonlyargcount and not flags & 12:
         return list(args)
     slots: list[Value | None] = [None] * (count + code.co_kwonlyargcount)
-    positional = min(len(args), count)
-    slots[:positional] = args[:positional]
-    names = code.co_varnames
     rest: dict[str, Value] = {}
-    ok = len(args) <= count or bool(flags & inspect.CO_VARARGS)
-    if kwargs:
-        ok = _place_keywords(code, kwargs, slots, rest) and ok
+    ok = _place(code, args, kwargs, slots, rest)
     first = count - len(defaults)
-    for i in range(count):
-        if slots[i] is None and i >= first:
+    for i, slot in enumerate(slots):
+        if slot is None and first <= i < count:
             slots[i] = defaults[i - first]
-    for i in range(count, len(slots)):
-        if slots[i] is None:
-            slots[i] = None if kwdefaults is None else dicts.dict_lookup(domain, kwdefaults, names[i])
+        elif slot is None and i >= count and kwdefaults is not None:
+            slots[i] = dicts.dict_lookup(domain, kwdefaults, code.co_varnames[i])
     if not ok or None in slots:
-        raise _binding_error(domain, code, name, args, kwargs, defaults, kwdefaults)
+        raise _binding_error(domain, code, called, args, kwargs, defaults, kwdefaults)
     if flags & inspect.CO_VARARGS:
         slots.append(TupleValue(list(args[count:])))
     if flags & inspect.CO_VARKEYWORDS:
-        extra = DictValue()
-        extra.entries = {k: (Const(k), v) for k, v in rest.items()}
-        slots.append(extra)
+        slots.append(DictValue.of_names(rest))
     return slots
 
 
-def _place_keywords(
-    code: CodeType, kwargs: Mapping[str, Value], slots: list[Value | None], rest: dict[str, Value]
+def _place(
+    code: CodeType,
+    args: Sequence[Value],
+    kwargs: Mapping[str, Value],
+    slots: list[Value | None],
+    rest: dict[str, Value],
 ) -> bool:
-    """Put keywords into their slots, the others into `rest`; False if that is an error."""
-    first, ok = code.co_posonlyargcount, True
+    """Put arguments into their slots, keywords without one into `rest`; False if that is an error."""
+    positional = min(len(args), code.co_argcount)
+    slots[:positional] = args[:positional]
+    first, ok = code.co_posonlyargcount, positional == len(args) or bool(code.co_flags & inspect.CO_VARARGS)
     index = {n: i for i, n in enumerate(code.co_varnames[first : len(slots)], first)}
     for key, value in kwargs.items():
         at = index.get(key)

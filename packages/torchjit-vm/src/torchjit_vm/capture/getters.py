@@ -8,31 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import attributes, iteration, subscripts
-from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.builtin_table import Method, builtin, method_of
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
-from torchjit_vm.capture.values import NEW, Const, DictValue, Obj, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Args, DictValue, Kwargs, Obj, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.frame import Frame
 
-__all__ = ["CALLABLE_OBJECTS", "arguments_of"]
-
-_Args = list[Value]
-_Kwargs = dict[str, Value]
+__all__ = ["arguments_of"]
 
 
 def _register(cls: Any) -> None:
-    def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    def make(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         if not args:
             return None
         made = Obj(cls)
         made.attrs["args"] = TupleValue(list(args))
         if kwargs:
-            keywords = DictValue()
-            keywords.entries = {k: (Const(k), v) for k, v in kwargs.items()}
-            made.attrs["kwargs"] = keywords
+            made.attrs["kwargs"] = DictValue.of_names(kwargs)
         return made
 
     builtin(cls)(make)
@@ -42,7 +37,7 @@ for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
     _register(_cls)
 
 
-def arguments_of(domain: CaptureDomain, value: Obj) -> tuple[_Args, _Kwargs]:
+def arguments_of(domain: CaptureDomain, value: Obj) -> tuple[Args, Kwargs]:
     """What the object was made from.
 
     Raises:
@@ -63,15 +58,24 @@ def arguments_of(domain: CaptureDomain, value: Obj) -> tuple[_Args, _Kwargs]:
     return [pinned(domain, a, f"{value.path}.args") for a in given], {}
 
 
-def _itemgetter(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwargs) -> Value:
+def _called_with_one(cls: Any) -> Callable[[Method[Obj]], Method[Obj]]:
+    """Register what a call of an instance does, with one argument."""
+    return lambda rule: method_of(Obj, "__call__", cls)(
+        lambda domain, own, args, kwargs: None if len(args) != 1 or kwargs else rule(domain, own, args, kwargs)
+    )
+
+
+@_called_with_one(operator.itemgetter)
+def _itemgetter(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value:
     keys, _ = arguments_of(domain, function)
     found = [subscripts.getitem(domain, args[0], k) for k in keys]
     return found[0] if len(found) == 1 else TupleValue(found)
 
 
-def _attrgetter(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwargs) -> Value:
+@_called_with_one(operator.attrgetter)
+def _attrgetter(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value:
     names, _ = arguments_of(domain, function)
-    found: _Args = []
+    found: Args = []
     for name in names:
         value = args[0]
         for part in domain.use(name).split("."):
@@ -80,15 +84,8 @@ def _attrgetter(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwar
     return found[0] if len(found) == 1 else TupleValue(found)
 
 
-def _methodcaller(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value]:
+@_called_with_one(operator.methodcaller)
+def _methodcaller(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     (name, *rest), keywords = arguments_of(domain, function)
     method = domain.vm.finish(attributes.load_attr(domain, args[0], domain.use(name)))
     return domain.call(method, rest, keywords)
-
-
-CALLABLE_OBJECTS: dict[type, Callable[[CaptureDomain, Obj, _Args, _Kwargs], Value | Frame[Value]]] = {
-    operator.itemgetter: _itemgetter,
-    operator.attrgetter: _attrgetter,
-    operator.methodcaller: _methodcaller,
-}
-"""C classes whose instances are called, with what a call does."""

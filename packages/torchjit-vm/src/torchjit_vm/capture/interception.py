@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import NoReturn, cast
 
 from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.raw import from_raw, has_leaf, to_raw
 from torchjit_vm.capture.reasons import INTERCEPTED
 from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.state import Tentative
-from torchjit_vm.capture.values import Const, Known, Leaf, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.values import Args, Const, Known, Kwargs, Leaf, TupleValue, Value
 
 __all__ = ["defined_by_program", "intercept", "leave_no_interceptor", "overridden", "override", "pop", "push"]
 
@@ -28,7 +26,7 @@ class Interceptors(Tentative):
         self.mark = -1
 
 
-def push(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def push(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
     """The program puts an interceptor on the stack."""
     if len(args) != 1 or kwargs:
         raise domain.graph_break(INTERCEPTED, "not one argument")
@@ -38,7 +36,7 @@ def push(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict
     return Const(None)
 
 
-def pop(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def pop(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
     """It takes the last one off again. One that was there before the region is no value of it: that breaks."""
     if not domain.interceptors or args or kwargs:
         raise domain.graph_break(INTERCEPTED, "entered outside of the region")
@@ -52,9 +50,7 @@ def _set(domain: CaptureDomain, interceptors: list[Value]) -> None:
     domain.set_state(STATE, len(interceptors))
 
 
-def intercept(
-    domain: CaptureDomain, function: Callable[..., object], args: list[Value], kwargs: dict[str, Value]
-) -> Value | None:
+def intercept(domain: CaptureDomain, function: Callable[..., object], args: Args, kwargs: Kwargs) -> Value | None:
     """Let the innermost interceptor answer a call, with the others in force; None if it does not get to see it."""
     rule = domain.policy.interception
     if rule is None:
@@ -77,9 +73,7 @@ def intercept(
     return result
 
 
-def override(
-    domain: CaptureDomain, function: Callable[..., object], args: list[Value], kwargs: dict[str, Value]
-) -> Value | None:
+def override(domain: CaptureDomain, function: Callable[..., object], args: Args, kwargs: Kwargs) -> Value | None:
     """Let the classes of the leaves answer a call; None if they do not get to see it."""
     rule = domain.policy.interception
     if rule is None or rule.overriding is None or not any(map(has_leaf, (*args, *kwargs.values()))):

@@ -8,10 +8,11 @@ import itertools
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
 from torchjit_vm.capture import dicts, elements
 from torchjit_vm.capture.attributes import bind
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import stop_iteration_error
 from torchjit_vm.capture.members import ABSENT, find_member
 from torchjit_vm.capture.raw import from_raw
@@ -34,9 +35,6 @@ from torchjit_vm.capture.values import (
 from torchjit_vm.decode import CLOSE_RETURNS, THROWN_AS_IS
 from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
     "ChainIterator",
@@ -431,11 +429,7 @@ def resume(
         (False, the yielded value) or (True, the returned value).
     """
     if generator.finished:
-        if kind_of(generator) == "coroutine":
-            raise domain.error(RuntimeError, "cannot reuse already awaited coroutine")
-        if thrown is not None:
-            raise Raised(thrown)
-        return True, Const(None)
+        return _resume_finished(domain, generator, thrown)
     if generator.running:
         raise domain.error(ValueError, f"{kind_of(generator)} already executing")
     frame = generator.frame
@@ -445,24 +439,23 @@ def resume(
         generator.finished = True
         vm.passed(thrown, frame)
         raise Raised(thrown if THROWN_AS_IS else stop_iteration_error(domain, thrown, kind_of(generator)))
+    delegate = None if thrown is None else delegate_of(frame)
+    if thrown is not None and delegate is not None:
+        generator.running = True
+        try:
+            done, result = _throw_on(domain, delegate, thrown)
+        except Raised as raised:
+            thrown = raised.value
+        else:
+            if not done:
+                return False, result
+            finish_delegation(frame)
+            sent, thrown = result, None
+        finally:
+            generator.running = False
     if thrown is not None:
-        delegate = delegate_of(frame)
-        if delegate is not None:
-            generator.running = True
-            try:
-                done, result = _throw_on(domain, delegate, thrown)
-            except Raised as raised:
-                thrown = raised.value
-            else:
-                if not done:
-                    return False, result
-                finish_delegation(frame)
-                sent, thrown = result, None
-            finally:
-                generator.running = False
-    frame.stack.append(Const(None) if thrown is not None else sent)
-    if thrown is not None:
-        frame.pc -= 1
+        sent, frame.pc = Const(None), frame.pc - 1
+    frame.stack.append(sent)
     generator.started = generator.running = True
     before = vm.enter_generator(generator.handled)
     if thrown is not None:
@@ -479,6 +472,14 @@ def resume(
         return False, value
     generator.finished = True
     return True, value
+
+
+def _resume_finished(domain: CaptureDomain, generator: GeneratorValue, thrown: Value | None) -> tuple[bool, Value]:
+    if kind_of(generator) == "coroutine":
+        raise domain.error(RuntimeError, "cannot reuse already awaited coroutine")
+    if thrown is not None:
+        raise Raised(thrown)
+    return True, Const(None)
 
 
 def _throw_on(domain: CaptureDomain, delegate: Value, thrown: Value) -> tuple[bool, Value]:

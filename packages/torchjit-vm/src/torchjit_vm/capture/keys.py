@@ -5,12 +5,12 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, members, weak_references
 from torchjit_vm.capture.atoms import base_of, stripped
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.elements import is_atom, items
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
 from torchjit_vm.capture.type_slots import SLOTS
@@ -37,9 +37,6 @@ from torchjit_vm.capture.values import (
     WeakKey,
 )
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
     "as_hash",

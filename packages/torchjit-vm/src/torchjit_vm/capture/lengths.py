@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import members, slot_results
+from torchjit_vm.capture import members
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.special_methods import compute, defines, special_call
+from torchjit_vm.capture.special_methods import checked, compute, defines, special_call
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, Leaf, Obj, Value
@@ -63,7 +63,7 @@ def _own_truth(domain: CaptureDomain, value: Obj) -> bool | None:
             if found is None:
                 return False
             if name == "__bool__":
-                return truth(domain, slot_results.checked(domain, value, name, found, bool, bool))
+                return truth(domain, checked(domain, value, name, found, bool, bool))
             return truth(domain, _counted(domain, value, found))
     return None
 
@@ -101,4 +101,4 @@ def _counted(domain: CaptureDomain, value: Value, found: Value) -> Value:
     if type(found) is Const and type(found.value) is bool:
         return Const(int(domain.use(found)))
     negative = type(found) is Const and isinstance(found.value, int) and domain.use(found) < 0
-    return slot_results.checked(domain, value, "__len__", found, () if negative else int, len)
+    return checked(domain, value, "__len__", found, () if negative else int, len)

@@ -1,15 +1,22 @@
 """Functions of C modules written in Python, for the VM to interpret: lazy iterators, heaps, bisection, counting.
 
-Source: the equivalents in the documentation of itertools, and CPython's Lib/heapq.py, Lib/bisect.py.
+Source: the equivalents in the documentation of itertools; heapq and bisect have their own.
 """
 
 from __future__ import annotations
 
+import _bisect
+import _collections  # type: ignore[import-not-found]
+import _heapq
+import functools
+import importlib.util
+import itertools
 import logging
-import re
+import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
-from typing import Any, AnyStr, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, TypeVar
 
 __all__ = [
     "ITERATED",
@@ -19,20 +26,12 @@ __all__ = [
     "backwards",
     "log_enabled",
     "log_plainly",
-    "substitute",
     "until",
 ]
 
 _NOTHING: Any = object()
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class _Ordered(Protocol):
-    def __lt__(self, other: Any, /) -> bool: ...
-
-
-K = TypeVar("K", bound=_Ordered)
 
 
 def _takewhile(predicate: Callable[[T], object], iterable: Iterator[T]) -> Iterator[T]:
@@ -173,7 +172,8 @@ def _groupby(iterable: Iterator[T], key: Callable[[T], object] | None = None) ->
         yield target, group(live, target)
 
 
-def _until(function: Callable[[], T], sentinel: object) -> Iterator[T]:
+def until(function: Callable[[], T], sentinel: object) -> Iterator[T]:
+    """`iter(function, sentinel)`."""
     while True:
         x = function()
         if sentinel is x or sentinel == x:
@@ -216,155 +216,35 @@ def _count_elements(mapping: dict[T, int], iterable: Iterable[T]) -> None:
         mapping[element] = mapping.get(element, 0) + 1
 
 
-def _heappush(heap: list[K], item: K) -> None:
-    heap.append(item)
-    _sift_down(heap, 0, len(heap) - 1)
+def _written_in_python(name: str, without: str) -> dict[str, FunctionType]:
+    """The functions of a module of the standard library, as they are where its half in C is missing; as if they were this module's."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        raise ImportError(name)
+    module, kept = importlib.util.module_from_spec(spec), sys.modules.get(without)
+    sys.modules[without] = None  # type: ignore[assignment]  # what the import system takes for a missing module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[without]
+        if kept is not None:
+            sys.modules[without] = kept
+    functions = {n: f for n, f in vars(module).items() if type(f) is FunctionType}
+    for function in functions.values():
+        function.__code__ = function.__code__.replace(co_filename=__file__)
+        function.__module__ = __name__
+    return functions
 
 
-def _heappop(heap: list[K]) -> K:
-    if not heap:
-        raise IndexError("index out of range")
-    last = heap.pop()
-    if heap:
-        first = heap[0]
-        heap[0] = last
-        _sift_up(heap, 0)
-        return first
-    return last
+def _of_full_heap(function: Callable[..., T]) -> Callable[..., T]:
+    """Of an empty one C says this."""
 
+    def run(heap: list[object], *item: object) -> T:
+        if not heap:
+            raise IndexError("index out of range")
+        return function(heap, *item)
 
-def _heapreplace(heap: list[K], item: K) -> K:
-    if not heap:
-        raise IndexError("index out of range")
-    first = heap[0]
-    heap[0] = item
-    _sift_up(heap, 0)
-    return first
-
-
-def _heappushpop(heap: list[K], item: K) -> K:
-    if heap and heap[0] < item:
-        item, heap[0] = heap[0], item
-        _sift_up(heap, 0)
-    return item
-
-
-def _heapify(heap: list[K]) -> None:
-    for i in reversed(range(len(heap) // 2)):
-        _sift_up(heap, i)
-
-
-def _sift_down(heap: list[K], start: int, at: int) -> None:
-    new = heap[at]
-    while at > start:
-        above = (at - 1) >> 1
-        if not new < heap[above]:
-            break
-        heap[at] = heap[above]
-        at = above
-    heap[at] = new
-
-
-def _sift_up(heap: list[K], at: int) -> None:
-    end, start, new = len(heap), at, heap[at]
-    child = 2 * at + 1
-    while child < end:
-        right = child + 1
-        if right < end and not heap[child] < heap[right]:
-            child = right
-        heap[at] = heap[child]
-        at = child
-        child = 2 * at + 1
-    heap[at] = new
-    _sift_down(heap, start, at)
-
-
-def _heapify_max(heap: list[K]) -> None:
-    for i in reversed(range(len(heap) // 2)):
-        _sift_up_max(heap, i)
-
-
-def _heappop_max(heap: list[K]) -> K:
-    if not heap:
-        raise IndexError("index out of range")
-    last = heap.pop()
-    if heap:
-        first = heap[0]
-        heap[0] = last
-        _sift_up_max(heap, 0)
-        return first
-    return last
-
-
-def _heapreplace_max(heap: list[K], item: K) -> K:
-    if not heap:
-        raise IndexError("index out of range")
-    first = heap[0]
-    heap[0] = item
-    _sift_up_max(heap, 0)
-    return first
-
-
-def _sift_up_max(heap: list[K], at: int) -> None:
-    end, start, new = len(heap), at, heap[at]
-    child = 2 * at + 1
-    while child < end:
-        right = child + 1
-        if right < end and not heap[right] < heap[child]:
-            child = right
-        heap[at] = heap[child]
-        at = child
-        child = 2 * at + 1
-    heap[at] = new
-    while at > start:
-        above = (at - 1) >> 1
-        if not heap[above] < new:
-            break
-        heap[at] = heap[above]
-        at = above
-    heap[at] = new
-
-
-def _bisect_right(
-    a: Sequence[T], x: Any, lo: int = 0, hi: int | None = None, *, key: Callable[[T], Any] | None = None
-) -> int:
-    if lo < 0:
-        raise ValueError("lo must be non-negative")
-    hi = len(a) if hi is None else hi
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if x < (a[middle] if key is None else key(a[middle])):
-            hi = middle
-        else:
-            lo = middle + 1
-    return lo
-
-
-def _bisect_left(
-    a: Sequence[T], x: Any, lo: int = 0, hi: int | None = None, *, key: Callable[[T], Any] | None = None
-) -> int:
-    if lo < 0:
-        raise ValueError("lo must be non-negative")
-    hi = len(a) if hi is None else hi
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if (a[middle] if key is None else key(a[middle])) < x:
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo
-
-
-def _insort_right(
-    a: MutableSequence[T], x: T, lo: int = 0, hi: int | None = None, *, key: Callable[[T], Any] | None = None
-) -> None:
-    a.insert(_bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
-
-
-def _insort_left(
-    a: MutableSequence[T], x: T, lo: int = 0, hi: int | None = None, *, key: Callable[[T], Any] | None = None
-) -> None:
-    a.insert(_bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
+    return run
 
 
 def _cached_property_get(self: Any, instance: Any, owner: Any = None) -> Any:
@@ -434,30 +314,6 @@ class LruCache:
         return {"maxsize": maxsize, "typed": typed}
 
 
-def _substitute(
-    pattern: re.Pattern[AnyStr], replace: Callable[[re.Match[AnyStr]], AnyStr | None], text: AnyStr, count: int
-) -> tuple[AnyStr, int]:
-    """`pattern.subn(replace, text, count)`."""
-    parts = []
-    at = number = 0
-    for match in pattern.finditer(text):
-        if count and number >= count:
-            break
-        if at < match.start():
-            parts.append(text[at : match.start()])
-        new = replace(match)
-        if new is not None:
-            parts.append(new)
-        at = match.end()
-        number += 1
-    if at < len(text):
-        parts.append(text[at:])
-    return text[:0].join(parts), number
-
-
-substitute = _substitute
-
-
 class _Key:
     """What `functools.cmp_to_key` wraps an item in."""
 
@@ -503,50 +359,32 @@ def log_plainly(logger: logging.Logger) -> bool:
     return True
 
 
-def _table() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any]]]:
-    # The originals are looked up here, not imported by name: some are private.
-    import _bisect  # noqa: PLC0415
-    import _collections  # type: ignore[import-not-found]  # noqa: PLC0415
-    import _heapq  # noqa: PLC0415
-    import functools  # noqa: PLC0415
-    import itertools  # noqa: PLC0415
-
-    iterators: dict[Any, Callable[..., object]] = {
-        itertools.takewhile: _takewhile,
-        itertools.dropwhile: _dropwhile,
-        itertools.compress: _compress,
-        itertools.filterfalse: _filterfalse,
-        itertools.cycle: _cycle,
-        itertools.accumulate: _accumulate,
-        itertools.starmap: _starmap,
-        itertools.pairwise: _pairwise,
-        itertools.islice: _islice,
-        itertools.zip_longest: _zip_longest,
-        itertools.groupby: _groupby,
-    }
-    replaced: dict[Any, Callable[..., object]] = {
-        itertools.tee: _tee,
-        _collections._count_elements: _count_elements,
-        _heapq.heappush: _heappush,
-        _heapq.heappop: _heappop,
-        _heapq.heapreplace: _heapreplace,
-        _heapq.heappushpop: _heappushpop,
-        _heapq.heapify: _heapify,
-        _bisect.bisect_right: _bisect_right,
-        _bisect.bisect_left: _bisect_left,
-        _bisect.insort_right: _insort_right,
-        _bisect.insort_left: _insort_left,
-        functools.cached_property.__get__: _cached_property_get,
-        functools.cmp_to_key: _cmp_to_key,
-    }
-    for function in (_heapify_max, _heappop_max, _heapreplace_max):
-        if hasattr(_heapq, function.__name__):  # Python 3.14 has other names for them
-            replaced[getattr(_heapq, function.__name__)] = function
-    return iterators, replaced
-
-
-ITERATORS, REPLACED = _table()
-"""C iterator classes to generator functions that do the same, given iterators; C functions to functions that do the same."""
+ITERATORS: dict[object, Callable[..., object]] = {
+    itertools.takewhile: _takewhile,
+    itertools.dropwhile: _dropwhile,
+    itertools.compress: _compress,
+    itertools.filterfalse: _filterfalse,
+    itertools.cycle: _cycle,
+    itertools.accumulate: _accumulate,
+    itertools.starmap: _starmap,
+    itertools.pairwise: _pairwise,
+    itertools.islice: _islice,
+    itertools.zip_longest: _zip_longest,
+    itertools.groupby: _groupby,
+}
+"""C iterator classes to generator functions that do the same, given iterators."""
+REPLACED: dict[object, Callable[..., object]] = {
+    itertools.tee: _tee,
+    _collections._count_elements: _count_elements,
+    functools.cached_property.__get__: _cached_property_get,
+    functools.cmp_to_key: _cmp_to_key,
+}
+"""C functions to functions that do the same."""
+for _name, _c in (("heapq", _heapq), ("bisect", _bisect)):
+    for _key, _function in _written_in_python(_name, _c.__name__).items():
+        _takes_out = _key.strip("_").removesuffix("_max") in ("heappop", "heapreplace")
+        if type(_original := getattr(_c, _key, None)) is BuiltinFunctionType:
+            REPLACED[_original] = _of_full_heap(_function) if _takes_out else _function
 ITERATED: dict[str, tuple[int, ...]] = {
     "takewhile": (1,),
     "dropwhile": (1,),
@@ -555,5 +393,3 @@ ITERATED: dict[str, tuple[int, ...]] = {
     "compress": (0, 1),
 }
 """Which arguments of these classes are iterated over; of the others the first one is."""
-until = _until
-"""`iter(function, sentinel)`."""

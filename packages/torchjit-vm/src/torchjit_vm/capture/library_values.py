@@ -6,36 +6,27 @@ there before stay opaque: they are often the time of the call.
 
 from __future__ import annotations
 
-import functools
 import json
 import pathlib
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from torchjit_vm.capture import operators
 from torchjit_vm.capture.builtin_table import builtin
-from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
-from torchjit_vm.capture.values import Const, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.raw import from_raw
+from torchjit_vm.capture.special_methods import compute, computed
+from torchjit_vm.capture.values import Args, Const, Kwargs, Value
 
 __all__: list[str] = []
 
 _PATHS = (pathlib.PurePath, pathlib.Path)
 
 
-def _computed(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    if not all(is_constant(domain, v) for v in [*args, *kwargs.values()]):
-        return None
-    named = {k: constant_of(domain, v) for k, v in kwargs.items()}
-    return operators.compute(domain, functools.partial(function, **named), *(constant_of(domain, a) for a in args))
-
-
-def _compute_at_capture(function: Any) -> None:
+def _compute_at_capture(function: Callable[..., object]) -> None:
     @builtin(function)
-    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        return _computed(domain, function, args, kwargs)
+    def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
+        return computed(domain, function, args, kwargs)
 
 
 _ASKS_NO_FILE = (
@@ -56,7 +47,7 @@ _register()
 
 
 @builtin(json.loads)
-def _loads(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _loads(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     """New containers for each call. Functions of the program among the arguments would run at capture: then it is not known."""
     if len(args) != 1 or kwargs or type(args[0]) is not Const:
         return None
@@ -65,7 +56,7 @@ def _loads(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -
     def load(text: Any) -> None:
         made.append(json.loads(text))
 
-    operators.compute(domain, load, domain.use(args[0]))  # it may raise
+    compute(domain, load, domain.use(args[0]))  # it may raise
     return from_raw(domain, made[0])
 
 
@@ -73,7 +64,7 @@ _SHAPING = frozenset({"skipkeys", "ensure_ascii", "check_circular", "allow_nan",
 
 
 @builtin(json.dumps)
-def _dumps(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _dumps(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if len(args) != 1 or not set(kwargs) <= _SHAPING:
         return None
-    return _computed(domain, json.dumps, args, kwargs)
+    return computed(domain, json.dumps, args, kwargs)

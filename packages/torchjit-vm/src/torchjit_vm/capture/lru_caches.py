@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import iteration, library
 from torchjit_vm.capture.builtin_table import builtin, method
-from torchjit_vm.capture.values import NEW, BoundMethod, Const, DictValue, Known, Obj, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Args, BoundMethod, Const, DictValue, Known, Kwargs, Obj, TupleValue, Value
 from torchjit_vm.frame import Frame
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["call_cached", "is_made_cache", "lru_arguments"]
 
-_Args = list[Value]
-_Kwargs = dict[str, Value]
 _WRAPPER: Any = functools._lru_cache_wrapper
 
 
@@ -35,7 +33,7 @@ def is_made_cache(domain: CaptureDomain, value: Obj) -> bool:
 
 
 @builtin(functools.lru_cache)
-def _lru_cache(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+def _lru_cache(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     given = {**dict(zip(("maxsize", "typed"), args, strict=False)), **kwargs}
     maxsize = given.get("maxsize", Const(128))
     if len(args) > 2 or not set(given) <= {"maxsize", "typed"}:
@@ -43,9 +41,7 @@ def _lru_cache(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | F
     if type(maxsize) is not Const:  # the function itself
         return _wrap(domain, maxsize, Const(128), Const(False))
     made = Obj(functools.partial)
-    fixed = DictValue()
-    for name, value in (("maxsize", maxsize), ("typed", given.get("typed", Const(False)))):
-        fixed.entries[name] = (Const(name), value)
+    fixed = DictValue.of_names({"maxsize": maxsize, "typed": given.get("typed", Const(False))})
     made.attrs = {"func": Known(functools.lru_cache), "args": TupleValue([]), "keywords": fixed}
     domain.of(MadeCaches).decorators[made] = (maxsize, given.get("typed", Const(False)))
     return made
@@ -63,7 +59,7 @@ def _wrap(domain: CaptureDomain, function: Value, maxsize: Value, typed: Value) 
     return made
 
 
-def call_cached(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+def call_cached(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
     """Call a function with a cache, or a decorator that makes one; None if it is neither."""
     decorator = domain.of(MadeCaches).decorators.get(function)
     if decorator is not None:
@@ -71,8 +67,7 @@ def call_cached(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwar
     cache = domain.of(MadeCaches).caches.get(function)
     if cache is None:
         return None
-    named = DictValue()
-    named.entries = {k: (Const(k), v) for k, v in kwargs.items()}
+    named = DictValue.of_names(kwargs)
     # In a loop of its own: a break inside would go on with this cache, while the function has become a real one.
     return domain.vm.call(Known(library.LruCache.call), [cache, TupleValue(list(args)), named], {})
 
@@ -86,7 +81,7 @@ def lru_arguments(domain: CaptureDomain, function: Obj) -> tuple[list[Value], li
 
 
 @method("cache_info", _WRAPPER)
-def _info(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _info(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     cache = _cache(domain, args)
     if cache is None:
         return None
@@ -95,11 +90,11 @@ def _info(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 
 @method("cache_clear", _WRAPPER)
-def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _clear(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     cache = _cache(domain, args)
     return None if cache is None else domain.vm.call(Known(library.LruCache.clear), [cache])
 
 
-def _cache(domain: CaptureDomain, args: _Args) -> Value | None:
+def _cache(domain: CaptureDomain, args: Args) -> Value | None:
     function = args[0] if args else None
     return domain.of(MadeCaches).caches.get(function) if isinstance(function, Obj) and function.real is NEW else None

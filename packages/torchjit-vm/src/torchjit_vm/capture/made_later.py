@@ -6,14 +6,12 @@ A line that is printed or logged, a name, a message: they are made of the step o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_vm.capture import library_numbers
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, Leaf, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["joined", "made_later", "settle", "varies"]
 

@@ -20,7 +20,7 @@ from torchjit_vm.frame import Frame
 
 __all__ = ["UNKNOWN", "Method", "methods"]
 
-Method: TypeAlias = "Callable[..., Value | None]"
+Method: TypeAlias = "Callable[..., Value | Frame[Value] | None]"
 """Takes the domain, the object and the arguments of the method."""
 
 UNKNOWN: Final = Value()
@@ -51,7 +51,7 @@ def _method(kind: type[Value], implementation: FunctionType, by_name: bool, of_o
         count = len(args) + 1
         if (kwargs or not least <= count <= most) and not _fits(implementation, count, kwargs, by_name):
             return None
-        found: Value | None = implementation(domain, *args, **kwargs)
+        found: Value | Frame[Value] | None = implementation(domain, *args, **kwargs)
         return Const(None) if found is None else None if found is UNKNOWN else found
 
     return run

@@ -11,32 +11,35 @@ import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import Any, TypeVar, final
 
 import attrs
 
 from torchjit_core.guards import MISSING
-from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import Builtin, builtin, method
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.iteration import Indexing, items_of
 from torchjit_vm.capture.keys import object_key, unhashable
-from torchjit_vm.capture.members import walk
+from torchjit_vm.capture.members import Member, walk
 from torchjit_vm.capture.operators import DUNDERS, RICH
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
-from torchjit_vm.capture.reading import MADE_ATOMS, reads
+from torchjit_vm.capture.reading import MADE_ATOMS, lazily, reads
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.special_methods import is_not_implemented
 from torchjit_vm.capture.subscripts import is_index
 from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
 from torchjit_vm.capture.values import (
+    Args,
     AtomObject,
     BoundMethod,
     Const,
     Key,
     Known,
+    Kwargs,
     ListValue,
     Mirror,
     Obj,
@@ -44,10 +47,6 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["content", "mirrored", "operation"]
 
@@ -91,18 +90,12 @@ def mirrored(
         without: methods that do more than to look at the object and change it, or that tell of its address or of a file.
     """
     _FORMS[cls] = _Form(freeze, thaw, restore)
-    reads(cls)(_read)
+    reads(cls)(lazily(Mirror))
     builtin(cls)(_maker(cls))
     for name, raw in vars(cls).items():
         known = isinstance(raw, (types.MethodDescriptorType, types.WrapperDescriptorType))
         if known and name not in _LEFT_OUT and name not in without:
             method(name, cls)(_method(raw))
-
-
-def _read(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
-    domain.guard_type(path, type(obj))
-    found = domain.interned[id(obj)] = Mirror(None, type(obj), obj, path)
-    return found
 
 
 def content(domain: CaptureDomain, value: Mirror) -> Any:
@@ -185,7 +178,7 @@ def _value_of(domain: CaptureDomain, mirrors: Sequence[Mirror], result: Any) -> 
 
 
 def _maker(cls: type) -> Builtin:
-    def make(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def make(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value:
         given = [a if isinstance(a, Mirror) or is_constant(domain, a) else _listed(domain, a) for a in args]
         return operation(domain, functools.partial(cls, **_constants(domain, kwargs)), *given)
 
@@ -198,7 +191,7 @@ def _listed(domain: CaptureDomain, value: Value) -> Value:
 
 
 def _method(raw: Any) -> Builtin:
-    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value:
         if not isinstance(args[0], Mirror):
             raise domain.graph_break(UNKNOWN_OPERATION, f"{raw.__qualname__} of another class")
         return operation(domain, functools.partial(_called, raw, _constants(domain, kwargs)), *args)
@@ -291,8 +284,8 @@ def _hash(domain: CaptureDomain, self: Mirror) -> Key:
     return unhashable(domain, self) if self.cls.__hash__ is None else object_key(domain, self)
 
 
-def _getattr(domain: CaptureDomain, self: Mirror, name: str) -> Value:
-    return operation(domain, lambda real: getattr(real, name), self)
+def _getattr(domain: CaptureDomain, self: Mirror, member: Member) -> Value:
+    return operation(domain, lambda real: getattr(real, member.name), self)
 
 
 def _text(domain: CaptureDomain, self: Mirror, function: Text) -> str | None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.binding import import_from_real
 from torchjit_vm.capture import classes, dicts, exceptions
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import namespace, pinned, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import DELETED, CellValue, Const, DictValue, Known, Value
-from torchjit_vm.frame import Raised
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.frame import Frame
+from torchjit_vm.frame import Frame, Raised
 
 
 def load_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:

@@ -235,26 +235,6 @@ class RegionCompiler(Protocol):
     def compile_region(self, leaves: Sequence[object], capture: CaptureContext) -> RegionCode: ...
 
 
-def _always(function: FunctionType) -> bool:
-    return True
-
-
-def _never(function: object) -> LeftAlone | None:
-    return None
-
-
-def _no_number(function: object, cls: type, kinds: Sequence[type]) -> None:
-    return None
-
-
-def _no_limits(cls: type) -> None:
-    return None
-
-
-def _any_code(code: CodeType) -> bool:
-    return True
-
-
 @final
 @attrs.frozen
 class CapturePolicy:
@@ -296,20 +276,22 @@ class CapturePolicy:
 
     fullgraph: bool = False
     breaks_are_errors: bool = False
-    inline: Callable[[FunctionType], bool] = _always
-    disabled: Callable[[object], LeftAlone | None] = _never
+    inline: Callable[[FunctionType], bool] = lambda function: True
+    disabled: Callable[[object], LeftAlone | None] = lambda function: None
     allow_in_graph: Container[object] = ()
     substitutes: Mapping[Any, object] = attrs.field(factory=dict)
     assume_constant: Container[object] = ()
     pure: Collection[object] = ()
     reorderable: Collection[object] = ()
     value_types: tuple[type, ...] = ()
-    plain_number: Callable[[object, type, Sequence[type]], Callable[[Any], int | float] | None] = _no_number
-    number_limits: Callable[[type], tuple[float, float] | None] = _no_limits
+    plain_number: Callable[[object, type, Sequence[type]], Callable[[Any], int | float] | None] = (
+        lambda function, cls, kinds: None
+    )
+    number_limits: Callable[[type], tuple[float, float] | None] = lambda cls: None
     class_makers: Collection[type] = ()
     whole_calls: Collection[Reason] = ()
     interception: Interception | None = None
-    is_user_code: Callable[[CodeType], bool] = _any_code
+    is_user_code: Callable[[CodeType], bool] = lambda code: True
     step_limit: int = 2_000_000
     tail_call: Callable[..., Any] | None = None
     graph_raised: Callable[[Exception], Exception] | None = None

@@ -11,21 +11,19 @@ from __future__ import annotations
 import random
 from _random import Random as _CRandom
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_core.paths import Drawn
 from torchjit_vm.capture import elements, iteration, lengths, operators, runtime, subscripts
 from torchjit_vm.capture.builtin_table import Builtin, builtin, method
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_records import Draw, Part, Prepared, Settled, Step
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import QUIET
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, Const, ListValue, Obj, RandomState, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
+from torchjit_vm.capture.values import NEW, Args, Const, Kwargs, ListValue, Obj, Value
 
 __all__ = ["prepare", "state_of", "write_prelude"]
 
@@ -36,8 +34,6 @@ _FLOATS = (
 _INTS = ("randint", "randrange")
 _MOST_BITS = 62
 _MOST_PARTS = 64
-_Args = list[Value]
-_Kwargs = dict[str, Value]
 
 
 def write_prelude(domain: CaptureDomain, out: Rebuilder) -> list[str]:
@@ -59,8 +55,6 @@ def write_prelude(domain: CaptureDomain, out: Rebuilder) -> list[str]:
         function = out.constant(step.function, step.function.__name__)
         texts = [generator, *map(out.literal, step.args)]
         texts += [f"{name}={out.literal(value)}" for name, value in step.kwargs.items()]
-        if step.given is not None:
-            texts.append(out.expr(step.given))
         lines.append(f"{Drawn.of(number)} = {function}({', '.join(texts)})")
     return lines
 
@@ -92,7 +86,7 @@ def _twin(domain: CaptureDomain, generator: Obj) -> random.Random | None:
     return twin
 
 
-def _generator(domain: CaptureDomain, args: _Args) -> Obj | None:
+def _generator(domain: CaptureDomain, args: Args) -> Obj | None:
     """The generator of a call that can be followed; None: the call breaks."""
     found = args[0] if args else None
     if not (isinstance(found, Obj) and found.cls is random.Random) or found.written or domain.barrier is not None:
@@ -114,7 +108,7 @@ def _step(domain: CaptureDomain, step: Step) -> int:
 
 
 @builtin(random.Random)
-def _make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _make(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     seed = args[0] if args else None
     if len(args) != 1 or kwargs or domain.barrier is not None or not _is_seed(domain, seed):
         return None  # one that the operating system seeds is made for real
@@ -134,7 +128,7 @@ _SEEDS = (int, float, str, bytes, bool)
 
 
 @builtin(random.Random.seed)
-def _seed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _seed(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     generator = _generator(domain, args)
     names = ("a", "version")
     if generator is None or len(args) > 3 or not set(kwargs) <= set(names[len(args) - 1 :]):
@@ -155,34 +149,20 @@ def _seed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 
 @builtin(random.Random.getstate)
-def _get_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _get_state(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     generator = _generator(domain, args)
-    if generator is None or len(args) != 1 or kwargs:
+    if generator is None or generator.real is not NEW:
         return None
-    if generator.real is NEW:
-        return constant_object(domain, domain.of(SeededGenerators)[generator].getstate())
-    return RandomState(_step(domain, Draw(random.Random.getstate, generator)))
+    return constant_object(domain, domain.of(SeededGenerators)[generator].getstate())
 
 
 @builtin(random.Random.setstate)
-def _set_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _set_state(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     generator = _generator(domain, args)
-    if generator is None or len(args) != 2 or kwargs:
+    if generator is None or len(args) != 2 or not is_constant(domain, args[1]):
         return None
-    state = args[1]
-    if is_constant(domain, state):
-        known = constant_of(domain, state)
-        return _settle(domain, generator, lambda twin: twin.setstate(known))
-    if generator.real is NEW:
-        return None
-    outside = isinstance(state, TupleValue) and state.cls is tuple and state.real is not NEW and state.path is not None
-    if not outside and type(state) is not RandomState:
-        return None
-    domain.of(SeededGenerators).pop(generator, None)
-    if isinstance(state, TupleValue) and not _is_state(state.real):
-        return None
-    _step(domain, Draw(random.Random.setstate, generator, given=state))
-    return Const(None)
+    known = constant_of(domain, args[1])
+    return _settle(domain, generator, lambda twin: twin.setstate(known))
 
 
 def _settle(domain: CaptureDomain, generator: Obj, change: Callable[[random.Random], None]) -> Value | None:
@@ -196,19 +176,11 @@ def _settle(domain: CaptureDomain, generator: Obj, change: Callable[[random.Rand
     return Const(None)
 
 
-def _is_state(state: Any) -> bool:
-    try:
-        random.Random().setstate(state)
-    except Exception:  # the real call raises it
-        return False
-    return True
-
-
 # Numbers.
 
 
 def _implementation(function: Any) -> Builtin:
-    def draw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    def draw(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         generator = _generator(domain, args)
         given = [*args[1:], *kwargs.values()]
         if generator is None or not all(is_constant(domain, v) for v in given):
@@ -308,7 +280,7 @@ def _choosing(function: object, *names: str) -> Callable[[Callable[..., Value | 
     """Register what a method does; it gets generator and arguments by position, the missing ones None."""
 
     def register(implementation: Callable[..., Value | None]) -> Builtin:
-        def run(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
             generator = _generator(domain, args)
             rest = args[1:]
             if generator is None or len(rest) > len(names) or not set(kwargs) <= set(names[len(rest) :]):

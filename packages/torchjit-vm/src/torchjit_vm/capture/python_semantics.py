@@ -21,7 +21,6 @@ from torchjit_vm.capture import (
     operators,
     packing,
     sets,
-    slot_results,
     stores,
     subscripts,
 )
@@ -29,6 +28,7 @@ from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.prelude import prepare
 from torchjit_vm.capture.reading import pinned
+from torchjit_vm.capture.special_methods import checked
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import AtomObject, Const, Known, Leaf, SliceValue, Value
 from torchjit_vm.frame import Raised
@@ -91,7 +91,7 @@ class PythonSemantics(CaptureDomain):
         if found is None:
             name = type_label(type_of(self, value))
             raise self.error(TypeError, f"'{name}' object cannot be interpreted as an integer")
-        found = slot_results.checked(self, value, "__index__", found, int, operator.index)
+        found = checked(self, value, "__index__", found, int, operator.index)
         return int(self.use(found)) if type(found) is Const else self.index(found)
 
     def slice(self, value: SliceValue) -> slice:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.policy import NewObject
 from torchjit_vm.capture.reading import MADE_ATOMS, pinned
 from torchjit_vm.capture.reasons import OPAQUE_OBJECT
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.values import Const, DictValue, Leaf, ListValue, SetValue, SliceValue, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_core.reasons import GraphBreak
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["constant_of", "from_raw", "has_leaf", "is_constant", "no_raw_form", "to_raw"]
 
@@ -43,25 +42,35 @@ def from_raw(domain: CaptureDomain, raw: Any) -> Value:
         return found
     if t in MADE_ATOMS or t in domain.policy.value_types:
         return Const(raw)
-    if t is NewObject:
-        items = [from_raw(domain, r) for r in raw.items]
-        if issubclass(raw.type, tuple):
-            return TupleValue(items, raw.type)
-        return ListValue(items, raw.type)
-    if isinstance(raw, tuple):
-        return TupleValue([from_raw(domain, r) for r in raw], t)
-    if isinstance(raw, list):
-        return ListValue([from_raw(domain, r) for r in raw], t)
-    if isinstance(raw, dict):
-        made = DictValue(t)
-        for key, item in raw.items():
-            made.entries[key] = (from_raw(domain, key), from_raw(domain, item))
-        return made
-    if isinstance(raw, (set, frozenset)):
-        return SetValue({r: from_raw(domain, r) for r in raw}, t)
-    if isinstance(raw, slice):
-        return SliceValue(*(from_raw(domain, r) for r in (raw.start, raw.stop, raw.step)))
+    for kinds, make in _CONTAINERS:
+        if isinstance(raw, kinds):
+            return make(domain, raw)
     return pinned(domain, raw, getattr(raw, "__name__", t.__name__))
+
+
+def _each(domain: CaptureDomain, raw: Iterable[object]) -> list[Value]:
+    return [from_raw(domain, r) for r in raw]
+
+
+def _new_object(domain: CaptureDomain, raw: NewObject) -> Value:
+    items = _each(domain, raw.items)
+    return TupleValue(items, raw.type) if issubclass(raw.type, tuple) else ListValue(items, raw.type)
+
+
+def _dict(domain: CaptureDomain, raw: dict[Any, object]) -> Value:
+    made = DictValue(type(raw))
+    made.entries = {key: (from_raw(domain, key), from_raw(domain, item)) for key, item in raw.items()}
+    return made
+
+
+_CONTAINERS: tuple[tuple[Any, Callable[[CaptureDomain, Any], Value]], ...] = (
+    (NewObject, _new_object),
+    (tuple, lambda domain, raw: TupleValue(_each(domain, raw), type(raw))),
+    (list, lambda domain, raw: ListValue(_each(domain, raw), type(raw))),
+    (dict, _dict),
+    ((set, frozenset), lambda domain, raw: SetValue(dict(zip(raw, _each(domain, raw), strict=True)), type(raw))),
+    (slice, lambda domain, raw: SliceValue(*_each(domain, (raw.start, raw.stop, raw.step)))),
+)
 
 
 def has_leaf(value: Value) -> bool:

@@ -11,9 +11,10 @@ import re
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.members import is_atom_class
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import (
@@ -33,10 +34,17 @@ from torchjit_vm.capture.values import (
     Value,
 )
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-__all__ = ["IMMUTABLE_ATOMS", "MADE_ATOMS", "constant_object", "namespace", "pinned", "reads", "wrap"]
+__all__ = [
+    "IMMUTABLE_ATOMS",
+    "MADE_ATOMS",
+    "constant_object",
+    "known_cell",
+    "lazily",
+    "namespace",
+    "pinned",
+    "reads",
+    "wrap",
+]
 
 _NUMBERS = frozenset({int, float, complex})
 _PLAIN = frozenset(
@@ -179,16 +187,25 @@ def _function(domain: CaptureDomain, obj: types.FunctionType, path: AccessPath) 
     return made
 
 
-def _list(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
-    domain.guard_type(path, type(obj))
-    found = domain.interned[id(obj)] = ListValue(None, type(obj), obj, path)
-    return found
+Reader: TypeAlias = "Callable[[CaptureDomain, Any, AccessPath], Value]"
 
 
-def _tuple(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
-    # Not interned: equal tuples are often one object by accident of the compiler.
-    domain.guard_type(path, type(obj))
-    return TupleValue(None, type(obj), obj, path)
+def lazily(kind: Callable[..., Value], *, interned: bool = True) -> Reader:
+    """A kind whose content is read when it is looked at."""
+
+    def read(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
+        domain.guard_type(path, type(obj))
+        made = kind(None, type(obj), obj, path)
+        if interned:
+            domain.interned[id(obj)] = made
+        return made
+
+    return read
+
+
+_list, _set, _atom = lazily(ListValue), lazily(SetValue), lazily(AtomObject)
+# Not interned: equal ones are often one object by accident of the compiler.
+_tuple, _frozenset = lazily(TupleValue, interned=False), lazily(SetValue, interned=False)
 
 
 def _dict(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
@@ -199,17 +216,17 @@ def _dict(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return found
 
 
-def _set(domain: CaptureDomain, obj: object, path: AccessPath) -> Value:
-    domain.guard_type(path, type(obj))
-    found = SetValue(None, type(obj), obj, path)
-    if not isinstance(obj, frozenset):
-        domain.interned[id(obj)] = found
-    return found
-
-
 def _cell(domain: CaptureDomain, obj: types.CellType, path: AccessPath) -> Value:
     domain.guard_type(path, types.CellType)
     found = domain.interned[id(obj)] = CellValue(None, obj, path)
+    return found
+
+
+def known_cell(domain: CaptureDomain, cell: types.CellType, label: str) -> Value:
+    """The value of a cell of a function whose identity is settled."""
+    found = domain.interned.get(id(cell))
+    if found is None:
+        found = domain.interned[id(cell)] = CellValue(None, cell, Pinned.of(cell, label))
     return found
 
 
@@ -219,28 +236,16 @@ def _method(domain: CaptureDomain, obj: types.MethodType, path: AccessPath) -> V
     return BoundMethod(function, wrap(domain, obj.__self__, path.attr("__self__")))
 
 
-def _builtin(domain: CaptureDomain, obj: types.BuiltinFunctionType, path: AccessPath) -> Value:
-    """A C function, or a C method bound to an object (a fresh object each time it is looked up)."""
+def _bound(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    """A function of C, or a method of C bound to an object (a fresh object each time it is looked up)."""
     owner = obj.__self__
-    if owner is None or isinstance(owner, (types.ModuleType, type)):
-        return _known(domain, obj, path)
     descriptor = getattr(type(owner), obj.__name__, None)
-    if not isinstance(descriptor, types.MethodDescriptorType):
+    free = owner is None or isinstance(owner, (types.ModuleType, type))
+    if free or not isinstance(descriptor, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return _known(domain, obj, path)
     domain.guard_type(path, type(obj))
     domain.guard_value(path.attr("__name__"), obj.__name__)
     return BoundMethod(pinned(domain, descriptor, obj.__name__), wrap(domain, owner, path.attr("__self__")))
-
-
-def _slot_method(domain: CaptureDomain, obj: types.MethodWrapperType, path: AccessPath) -> Value:
-    """A slot method bound to an object (a fresh object each time it is looked up)."""
-    descriptor = getattr(type(obj.__self__), obj.__name__, None)
-    if not isinstance(descriptor, types.WrapperDescriptorType):
-        return _known(domain, obj, path)
-    domain.guard_type(path, type(obj))
-    domain.guard_value(path.attr("__name__"), obj.__name__)
-    owner = wrap(domain, obj.__self__, path.attr("__self__"))
-    return BoundMethod(pinned(domain, descriptor, obj.__name__), owner)
 
 
 def _slice(domain: CaptureDomain, obj: slice, path: AccessPath) -> Value:
@@ -264,8 +269,6 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     cls = type(obj)  # `isinstance` would ask a `__getattribute__` of the program for the `__class__`
     if issubclass(cls, (type, *_IDENTIFIED)):
         return _known(domain, obj, path)
-    if cls is types.MethodWrapperType:
-        return _slot_method(domain, obj, path)
     if cls in domain.policy.value_types:
         domain.library_values |= domain.policy.plain_number(float, cls, ()) is not None
         return _const(domain, obj, path)
@@ -276,11 +279,11 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if issubclass(cls, (list, deque)):
         return _list(domain, obj, path)
     if issubclass(cls, (set, frozenset)):
-        return _set(domain, obj, path)
+        return (_frozenset if issubclass(cls, frozenset) else _set)(domain, obj, path)
+    if issubclass(cls, (str, int, float, complex, bytes)) and is_atom_class(cls):
+        return _atom(domain, obj, path)
     domain.guard_type(path, cls)
-    atom = issubclass(cls, (str, int, float, complex, bytes)) and is_atom_class(cls)
-    made = AtomObject(None, cls, obj, path) if atom else Obj(cls, obj, path)
-    domain.interned[id(obj)] = made
+    made = domain.interned[id(obj)] = Obj(cls, obj, path)
     return made
 
 
@@ -320,10 +323,10 @@ def view_of(domain: CaptureDomain, target: DictValue) -> DictValue:
     return made
 
 
-Reader: TypeAlias = "Callable[[CaptureDomain, Any, AccessPath], Value]"
 _WRAPPERS: dict[type, Reader] = {
     types.FunctionType: _function,
-    types.BuiltinFunctionType: _builtin,
+    types.BuiltinFunctionType: _bound,
+    types.MethodWrapperType: _bound,
     types.ModuleType: _known,
     type: _known,
     list: _list,
@@ -331,7 +334,7 @@ _WRAPPERS: dict[type, Reader] = {
     tuple: _tuple,
     dict: _dict,
     set: _set,
-    frozenset: _set,
+    frozenset: _frozenset,
     types.CellType: _cell,
     types.MethodType: _method,
     slice: _slice,

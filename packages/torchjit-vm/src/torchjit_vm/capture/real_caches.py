@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import functools
 import gc
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable
+from typing import Any, final
 from weakref import WeakKeyDictionary
 
 from torchjit_core.guards import MISSING
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture.hiding import hidden
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.keys import key_of
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned
 from torchjit_vm.capture.reasons import RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.reorderable_calls import cached_report, put_off
-from torchjit_vm.capture.restart import Again
 from torchjit_vm.capture.state import Tentative
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, AtomObject, Const, Key, Known, Leaf, Obj, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Args, AtomObject, Const, Key, Known, Kwargs, Leaf, Obj, TupleValue, Value
 from torchjit_vm.frame import Raised
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["RealCache", "call_with_real_cache"]
 
@@ -95,22 +90,19 @@ class RealCache:
                 return found[at + 1]
         return MISSING
 
-    def has_room(self, entries: int) -> bool:
-        """Can so many entries be added without one that must go?"""
-        return self.maxsize is None or len(self.table) + entries <= self.maxsize
+    def is_full(self) -> bool:
+        """Must an entry go for each new one? What the region relies on could be gone in the next call."""
+        return self.maxsize is not None and len(self.table) >= self.maxsize
 
 
 @final
 class _Holds:
-    """A guard: the cache holds a result that passes `same` (or nothing yet, and has room for `absent` entries).
+    """A guard: the cache holds a result that passes `same`."""
 
-    With `absent` -1 nobody minds what goes for a new entry.
-    """
+    __slots__ = ("_entry", "_key", "_limit", "_misses", "_same", "_table", "cache")
 
-    __slots__ = ("_absent", "_entry", "_key", "_limit", "_misses", "_same", "_table", "cache")
-
-    def __init__(self, cache: RealCache, key: Key, same: Callable[[object], bool], absent: int = 0) -> None:
-        self.cache, self._key, self._same, self._absent = cache, key, same, absent
+    def __init__(self, cache: RealCache, key: Key, same: Callable[[object], bool]) -> None:
+        self.cache, self._key, self._same = cache, key, same
         self._table, self._limit = cache.table, 0 if cache.maxsize is None else cache.maxsize
         self._entry: object = MISSING
         self._misses = -1
@@ -125,9 +117,7 @@ class _Holds:
         ):
             return True
         now = self.cache.get(self._key)
-        if now is MISSING:
-            return self._absent < 0 or (self._absent > 0 and self.cache.has_room(self._absent))
-        if not self._same(now):
+        if now is MISSING or not self._same(now):
             return False
         self._entry, self._misses = table.get(self._key), _misses(self.cache)
         return True
@@ -187,15 +177,14 @@ def _raise_once(domain: CaptureDomain, function: Known, instead: _RaisesOnce) ->
             return
 
 
-def call_with_real_cache(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_with_real_cache(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
     """A function with an LRU cache.
 
     What the cache holds for these arguments is the result, guarded without a call, and the call itself, which counts, is put
     off to the run. If it holds nothing, the function is called for real at capture, as it would be without capture, and the
-    first run leaves the call out. Where the region has changed something that the function may read, the function below the
-    cache is interpreted instead, to find a result that cannot be told from the one that the run's call puts into the cache, or that
-    it reads nothing of that. So it is where the cache is full. Otherwise, and where it has effects, the call breaks the graph. One that only reports
-    (`logger.warning_once`) is put off as a whole. Given a symbolic number it is interpreted too: the cache would ask for the number.
+    first run leaves the call out. Where the region has changed something that the function may read, such a call breaks the graph;
+    a function of the library is interpreted, in one piece and without effects. One that only reports (`logger.warning_once`) is put
+    off as a whole. Given a symbolic number it is interpreted too: the cache would ask for the number.
     """
     given = [*args, *kwargs.values()]
     try:
@@ -223,19 +212,11 @@ def call_with_real_cache(domain: CaptureDomain, function: Known, args: list[Valu
     return _by_key(domain, function, cache, key, (args, kwargs, real, named))
 
 
-class ExpectedResults(Tentative):
-    """Results that calls in the run will put into real caches.
-
-    Attributes:
-        by_key: id of the function and key of the arguments to the result.
-        crowded: ids of functions whose full cache gives up entries in the run.
-        counted: calls that were put off, and only count a hit.
-    """
+class CountedCalls(Tentative):
+    """How many of the calls that were put off only count a hit."""
 
     def __init__(self) -> None:
-        self.by_key: dict[tuple[int, Any], Value] = {}
-        self.crowded: set[int] = set()
-        self.counted = 0
+        self.number = 0
 
 
 _Given = tuple[list[Value], "dict[str, Value]", list[object], "dict[str, object]"]
@@ -243,22 +224,11 @@ _Given = tuple[list[Value], "dict[str, Value]", list[object], "dict[str, object]
 
 def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: object, given: _Given) -> Value:
     args, kwargs, real, named = given
-    known = domain.of(ExpectedResults).by_key.get((id(function.obj), key))
-    if known is not None and id(function.obj) not in domain.of(ExpectedResults).crowded:
-        _count(domain, cache, key, args, kwargs)
-        return known
     result = cache.get(key)
-    new = result is MISSING
-    changed = domain.touched or domain.class_stores or len(domain.reordered) > domain.of(ExpectedResults).counted
-    if new and domain.barrier is not None and changed:
-        return _interpret(domain, cache, args, kwargs)
-    missing = 1 + sum(owner == id(function.obj) for owner, _ in domain.of(ExpectedResults).by_key)
-    crowded = id(function.obj) in domain.of(ExpectedResults).crowded or (new and not cache.has_room(missing))
-    if crowded and _is_of_program(domain, cache):
-        return _interpret_crowded(domain, function, cache, key, given)
-    if new:
-        if changed:
-            return _interpret_first(domain, function, cache, key, given, missing)
+    if result is MISSING:
+        changed = domain.touched or domain.class_stores or len(domain.reordered) > domain.of(CountedCalls).number
+        if changed or (cache.is_full() and _is_of_program(domain, cache)):
+            return _without(domain, function, cache, args, kwargs)
         try:
             result = function.obj(*real, **named)
         except Exception as error:  # no cache keeps it: the function raises, or not, at each call
@@ -270,58 +240,7 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: objec
             _made.setdefault(function.obj, []).append(key)
     value = domain.constant(result) if type(result) is bool else constant_object(domain, result)
     _rely(domain, _Holds(cache, key, _same_as(result)), given, result)
-    domain.of(ExpectedResults).counted += _count(domain, cache, key, args, kwargs)
-    return value
-
-
-def _interpret_first(
-    domain: CaptureDomain, function: Known, cache: RealCache, key: object, given: _Given, missing: int
-) -> Value:
-    """The run's call is the first one, and what it will give is known from the code below.
-
-    A new object is not: it is the cache's own. There the function is called for real if it reads nothing that the region has
-    changed, and the capture starts again.
-    """
-    args, kwargs, real, named = given
-    value, used_leaves = _interpret_noting_leaves(domain, cache, args, kwargs)
-    plain = _plain(domain, value)
-    if (used_leaves or plain is MISSING) and not _is_of_program(domain, cache):
-        return value
-    if used_leaves or plain is MISSING:
-        try:
-            with hidden(list(domain.touched)):
-                _interpret(domain, cache, args, kwargs)
-            if domain.class_stores:
-                raise _refused(domain, function)
-            function.obj(*real, **named)
-        except Exception:  # the call breaks; in the run it raises, or does what it does
-            domain.nested_stack = domain.stack()
-            raise _refused(domain, function) from None
-        if _counts(domain, cache):
-            _made.setdefault(function.obj, []).append(key)
-        raise Again
-    _rely(domain, _Holds(cache, key, _same_as(plain), missing), given, plain)
-    domain.of(ExpectedResults).by_key[id(function.obj), key] = value
-    _count(domain, cache, key, args, kwargs)
-    return value
-
-
-def _interpret_crowded(domain: CaptureDomain, function: Known, cache: RealCache, key: object, given: _Given) -> Value:
-    """Another entry goes for the result of this call, or may have gone for one before, so a later call may find its result gone.
-
-    That is no matter where a call gives the same, whether its result is kept or made again.
-    """
-    args, kwargs, *_ = given
-    value, used_leaves = _interpret_noting_leaves(domain, cache, args, kwargs)
-    plain, known = _plain(domain, value), domain.of(ExpectedResults).by_key.get((id(function.obj), key))
-    same = _same_as(plain)
-    kept = (cache.get(key), MISSING if known is None else _plain(domain, known))
-    if used_leaves or plain is MISSING or not all(result is MISSING or same(result) for result in kept):
-        raise _refused(domain, function)
-    _rely(domain, _Holds(cache, key, same, -1), given, plain)
-    domain.of(ExpectedResults).by_key[id(function.obj), key] = value
-    domain.of(ExpectedResults).crowded.add(id(function.obj))
-    _count(domain, cache, key, args, kwargs)
+    domain.of(CountedCalls).number += _count(domain, cache, key, args, kwargs)
     return value
 
 
@@ -343,19 +262,6 @@ def _same_as(result: object) -> Callable[[object], bool]:
     return lambda now: now is result or (type(now) is type(result) and repr(now) == text)
 
 
-def _plain(domain: CaptureDomain, value: Value) -> object:
-    """The object that a value is, or one that cannot be told from it; MISSING if the region made it."""
-    if isinstance(value, TupleValue) and value.real is NEW:
-        if value.cls is tuple and all(type(v) in (Const, Known) for v in value.items or ()):
-            return constant_of(domain, value)
-        return MISSING
-    if type(value) is Const:
-        return domain.use(value)
-    if type(value) is Known:
-        return value.obj
-    return value.real if isinstance(value, (Obj, Leaf)) and value.real is not NEW else MISSING
-
-
 def _counts(domain: CaptureDomain, cache: RealCache) -> bool:
     """May somebody look at what the cache counts? At those of the program, and where the code here is what runs."""
     return domain.barrier is None and _is_of_program(domain, cache)
@@ -367,16 +273,14 @@ def _is_of_program(domain: CaptureDomain, cache: RealCache) -> bool:
     return code is None or domain.policy.is_user_code(code)
 
 
-def _without(
-    domain: CaptureDomain, function: Known, cache: RealCache, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def _without(domain: CaptureDomain, function: Known, cache: RealCache, args: Args, kwargs: Kwargs) -> Value:
     """A call whose arguments have no key at capture: what the program would find in its cache is not known."""
     if _is_of_program(domain, cache):
         raise _refused(domain, function)
     return _interpret(domain, cache, args, kwargs)
 
 
-def _count(domain: CaptureDomain, cache: RealCache, key: object, args: list[Value], kwargs: dict[str, Value]) -> bool:
+def _count(domain: CaptureDomain, cache: RealCache, key: object, args: Args, kwargs: Kwargs) -> bool:
     """Make the call in the run, if that counts."""
     if not _counts(domain, cache):
         return False
@@ -385,7 +289,7 @@ def _count(domain: CaptureDomain, cache: RealCache, key: object, args: list[Valu
     return True
 
 
-def _interpret(domain: CaptureDomain, cache: RealCache, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _interpret(domain: CaptureDomain, cache: RealCache, args: Args, kwargs: Kwargs) -> Value:
     """Interpret the function below the cache, in one piece and without effects."""
     below = pinned(domain, cache.below, cache.function.__qualname__)
     try:
@@ -395,17 +299,6 @@ def _interpret(domain: CaptureDomain, cache: RealCache, args: list[Value], kwarg
         # The capture starts again and breaks here, as after a break below; then the call raises for real.
         domain.nested_stack = domain.stack()
         raise domain.graph_break(RAISED_INSIDE, type_of(domain, raised.value).__name__) from None
-
-
-def _interpret_noting_leaves(
-    domain: CaptureDomain, cache: RealCache, args: list[Value], kwargs: dict[str, Value]
-) -> tuple[Value, bool]:
-    """The same, and whether the leaf handler was asked to do something."""
-    before, domain.used_leaves = domain.used_leaves, False
-    try:
-        return _interpret(domain, cache, args, kwargs), domain.used_leaves
-    finally:
-        domain.used_leaves = domain.used_leaves or before
 
 
 def _is_number(domain: CaptureDomain, value: Value) -> bool:

@@ -5,24 +5,28 @@ What the expression of a new object is, says the slot `rebuild` of its kind.
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Attr, Cell, ClassAttr, Drawn, InstanceAttr, Item, Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import runtime
+from torchjit_vm.capture.class_making import make_class, part_of
+from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.effect_records import MadeClass
 from torchjit_vm.capture.reasons import REBUILD
-from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
     Const,
     DictValue,
+    FunctionValue,
     GeneratorValue,
     Known,
     Leaf,
@@ -31,10 +35,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-__all__ = ["Cycle", "Rebuilder", "made_early", "write_attributes"]
+__all__ = ["Cycle", "NotRemade", "Rebuilder", "made_early", "write_attributes"]
 
 _LITERALS = (int, str, bytes, bool, type(None), type(Ellipsis))
 
@@ -46,6 +47,15 @@ class Cycle(Exception):
     def __init__(self, value: Value) -> None:
         super().__init__()
         self.value = value
+
+
+@final
+class NotRemade(Exception):
+    """Emitted code cannot do with a class that the region made what the program does: its statement must run for real."""
+
+    def __init__(self, made: MadeClass, detail: str) -> None:
+        super().__init__(detail)
+        self.made, self.detail = made, detail
 
 
 @final
@@ -98,7 +108,7 @@ class Rebuilder:
         if type(path) is Drawn:
             return str(path)
         if self.domain.made_classes and type(path.root()) is Pinned:
-            text = pinned_expr(self, path)
+            text = _pinned_expr(self, path)
             if text is not None:
                 return text
         if type(path) is Pinned:
@@ -145,7 +155,7 @@ class Rebuilder:
         if t is Known:
             obj = value.obj  # type: ignore[attr-defined]
             if self.domain.made_classes:
-                text = known_expr(self, obj)
+                text = _known_expr(self, obj)
                 if text is not None:
                     self._memo[value] = text
                     return text
@@ -226,7 +236,7 @@ class Rebuilder:
             text = repr(real)
             return f"({text})" if text[0] == "-" else text  # -1 ** x is another expression
         if self.domain.made_classes:
-            check_constant(self, real)
+            _check_constant(self, real)
         return self.constant(real, type(real).__name__.lower())
 
     def _leaf(self, value: Leaf) -> str:
@@ -277,46 +287,7 @@ def _is_reserved(name: str) -> bool:
     return name in _RESERVED
 
 
-_RESERVED = frozenset(
-    [
-        "list",
-        "dict",
-        "set",
-        "tuple",
-        "frozenset",
-        "slice",
-        "iter",
-        "next",
-        "zip",
-        "map",
-        "filter",
-        "enumerate",
-        "range",
-        "reversed",
-        "vars",
-        "setattr",
-        "delattr",
-        "object",
-        "type",
-        "super",
-        "bool",
-        "format",
-        "str",
-        "int",
-        "float",
-        "complex",
-        "bytes",
-        "bytearray",
-        "repr",
-        "ascii",
-        "isinstance",
-        "BaseException",
-        "graph",
-        "out",
-        "error",
-        "graph_is_over",
-    ]
-)
+_RESERVED = frozenset({"graph", "out", "error", "graph_is_over", *vars(builtins)})
 
 
 def made_early(out: Rebuilder, value: Value, empty: str, fill: Callable[[str], None]) -> str | None:
@@ -350,3 +321,109 @@ def _exception_arguments(cls: type) -> tuple[str, ...]:
     if issubclass(cls, BaseExceptionGroup):
         return ("args", "message", "exceptions")
     return ("args",)
+
+
+# Classes that the region made: made anew in each call, then changed as the region changed them.
+
+
+def _known_expr(out: Rebuilder, obj: object) -> str | None:
+    """An expression for an object that is, or belongs to, a class that the region made; None for others."""
+    domain = out.domain
+    if isinstance(obj, type) and obj in domain.made_classes:
+        return _class_expr(out, obj)
+    part = domain.class_parts.get(id(obj))
+    if part is not None:
+        return out.assign(f"{out.runtime(part_of)}({_class_expr(out, part[0])}, {part[1]!r})")
+    value = domain.interned.get(id(obj)) if id(obj) in domain.stand_in_ids else None
+    return None if value is None or type(value) is Known else out.expr(value)
+
+
+def _pinned_expr(out: Rebuilder, path: AccessPath) -> str | None:
+    """The same for what a path leads to that starts at such an object.
+
+    Raises:
+        NotRemade: it is something inside the object.
+    """
+    root = path.root().key
+    found = _known_expr(out, root)
+    if found is not None and path.base is not None:
+        raise NotRemade(_owner(out, root), f"something inside the class is needed: {path}")
+    return found
+
+
+def _owner(out: Rebuilder, obj: Any) -> MadeClass:
+    """The class that an object is, or belongs to."""
+    domain = out.domain
+    cls = domain.class_parts[id(obj)][0] if id(obj) in domain.class_parts else obj
+    return domain.made_classes.get(cls) or next(iter(domain.made_classes.values()))
+
+
+def _class_expr(out: Rebuilder, cls: type) -> str:
+    """The class of this call."""
+    found = out.classes.get(cls)
+    if found is not None:
+        if not found:
+            raise NotRemade(out.domain.made_classes[cls], f"{cls.__qualname__} is needed for its own making")
+        return found
+    out.classes[cls] = ""
+    made = out.domain.made_classes[cls]
+    if made.make is None:
+        assert made.before is not None  # see MadeClass
+        _class_expr(out, made.before)
+        if out.classes[cls]:
+            return out.classes[cls]
+        raise NotRemade(made, f"a decorator's class {cls.__qualname__} is needed before the decorator runs")
+    bases = "".join(out.expr(b) + ", " for b in made.bases)
+    later = {k for k, v in made.namespace.items() if made.make is make_class and _put_off(k, v)}
+    namespace = ", ".join(f"{k!r}: {'None' if k in later else out.expr(v)}" for k, v in made.namespace.items())
+    keywords = ", ".join(f"{k!r}: {out.expr(v)}" for k, v in made.keywords.items())
+    make, meta = out.runtime(made.make), out.expr(made.meta)
+    name = out.assign(f"{make}({meta}, {made.name!r}, ({bases}), {{{namespace}}}, {{{keywords}}})", "x")
+    out.classes[cls] = name
+    for key, value in made.namespace.items():
+        if key in later:
+            out.write(f"type.__setattr__({name}, {key!r}, {out.expr(value)})")
+    _replay(out, cls, name)
+    return name
+
+
+def _put_off(key: str, value: Value) -> bool:
+    """May this be stored after the class is made? It may hold instances of the class."""
+    if key.startswith("__") or isinstance(value, (Const, Known, FunctionValue)):
+        return False
+    return not (isinstance(value, Obj) and value.cls in (staticmethod, classmethod, property))
+
+
+def _replay(out: Rebuilder, cls: type, name: str) -> None:
+    """What happened to the class after it was made."""
+    for entry in out.domain.made_classes[cls].log:
+        if entry[0] == "set":
+            out.write(f"type.__setattr__({name}, {entry[1]!r}, {out.expr(entry[2])})")
+        elif entry[0] == "delete":
+            out.write(f"type.__delattr__({name}, {entry[1]!r})")
+        else:
+            _, function, rest, named, result = entry
+            texts = [name, *map(out.expr, rest), *(f"{k}={out.expr(v)}" for k, v in named.items())]
+            text = f"{out.constant(function, '_' + getattr(function, '__name__', 'decorator'))}({', '.join(texts)})"
+            if result is None:
+                out.write(text)
+            else:
+                out.classes[result] = out.assign(text, "x")
+                _replay(out, result, out.classes[result])
+
+
+def _check_constant(out: Rebuilder, obj: object) -> None:
+    """A constant that is computed at capture may not hold such a class.
+
+    Raises:
+        NotRemade: it does.
+    """
+    if _holds_made_class(out, obj):
+        raise NotRemade(next(iter(out.domain.made_classes.values())), "a constant with the class is needed")
+
+
+def _holds_made_class(out: Rebuilder, obj: object) -> bool:
+    """Is this constant a container with such a class?"""
+    if isinstance(obj, (tuple, frozenset)):
+        return any(_holds_made_class(out, item) for item in obj)
+    return isinstance(obj, type) and obj in out.domain.made_classes

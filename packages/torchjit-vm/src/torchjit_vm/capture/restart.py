@@ -1,4 +1,4 @@
-"""Captures that start again: for a break that must happen earlier than where it was found, and for what was done meanwhile."""
+"""Captures that start again: for a break that must happen earlier than where it was found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import final
 
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["Again", "Restart", "raised_anew"]
+__all__ = ["Restart", "raised_anew"]
 
 
 @final
@@ -21,8 +21,3 @@ class Restart(Exception):
 def raised_anew(why: GraphBreak) -> GraphBreak:
     """The same break for another place to raise: the traceback of the one would lead to the frames that keep the other."""
     return GraphBreak(why.reason, why.detail, why.location)
-
-
-@final
-class Again(Exception):
-    """The capture starts again, and finds something that it did for real now."""

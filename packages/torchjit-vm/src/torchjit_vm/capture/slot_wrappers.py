@@ -6,17 +6,15 @@ Source: slotdefs in CPython's Objects/typeobject.c.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torchjit_vm.capture.builtin_table import Builtin, method
 from torchjit_vm.capture.comparisons import search
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.lengths import size
 from torchjit_vm.capture.operators import DUNDERS, INPLACE, RICH, as_tuple
 from torchjit_vm.capture.type_slots import SLOTS, Op
-from torchjit_vm.capture.values import Const, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.values import Args, Const, Kwargs, Value
 
 __all__ = ["slot_methods"]
 
@@ -32,7 +30,7 @@ def slot_methods(*classes: type, without: Collection[str] = ()) -> None:
 def _call(name: str, *, stores: bool = False) -> Builtin:
     """A method that hands its arguments on to a slot."""
 
-    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         self = as_tuple(args[0])
         slot = getattr(SLOTS[type(self)], name)
         if slot is None:
@@ -46,7 +44,7 @@ def _call(name: str, *, stores: bool = False) -> Builtin:
 def _operator(name: str, function: Op, *reflected: bool) -> Builtin:
     """The method of an operator: the slot takes the operator, too."""
 
-    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         self = as_tuple(args[0])
         slots = SLOTS[type(self)]
         slot = getattr(slots, name)
@@ -58,24 +56,24 @@ def _operator(name: str, function: Op, *reflected: bool) -> Builtin:
     return run
 
 
-def _length(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _length(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     known = size(domain, as_tuple(args[0]))
     return None if known is None else Const(known)
 
 
-def _contains(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _contains(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     answer = _call("contains")(domain, args, kwargs)
     iterator = _call("iter")(domain, args[:1], kwargs) if answer is None else None
     return search(domain, iterator, args[1]) if isinstance(iterator, Value) else cast("Value | None", answer)
 
 
-def _concat(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _concat(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     self = as_tuple(args[0])
     slot = SLOTS[type(self)].concat
     return None if slot is None else slot(domain, self, as_tuple(args[1]))
 
 
-def _repeat(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _repeat(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     self = as_tuple(args[0])
     slot = SLOTS[type(self)].repeat
     return None if slot is None else slot(domain, self, domain.index(args[1]))

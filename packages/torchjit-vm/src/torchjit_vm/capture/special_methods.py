@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.exceptions import from_real
+from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, Known, Leaf, Obj, SliceValue, TupleValue, Value
+from torchjit_vm.capture.values import Const, Known, Kwargs, Leaf, Obj, SliceValue, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["compute", "defines", "has_method", "is_not_implemented", "settled", "special_call"]
+__all__ = ["checked", "compute", "computed", "defines", "has_method", "is_not_implemented", "settled", "special_call"]
 
 
 def compute(domain: CaptureDomain, function: Callable[..., object], *args: object) -> Value:
@@ -25,6 +27,40 @@ def compute(domain: CaptureDomain, function: Callable[..., object], *args: objec
     except Exception as error:
         raise domain.raised(from_real(domain, error)) from None
     return domain.constant(result) if type(result) is bool else constant_object(domain, result)
+
+
+def computed(
+    domain: CaptureDomain, function: Callable[..., object], args: Sequence[Value], kwargs: Kwargs | None = None
+) -> Value | None:
+    """`function(*args, **kwargs)`, at capture; None where one of these is no constant."""
+    named = kwargs or {}
+    if not all([is_constant(domain, v) for v in (*args, *named.values())]):
+        return None
+    real = [constant_of(domain, v) for v in args]
+    if named:
+        function = functools.partial(function, **{k: constant_of(domain, v) for k, v in named.items()})
+    return compute(domain, function, *real)
+
+
+def checked(
+    domain: CaptureDomain,
+    value: Value,
+    name: str,
+    answer: Value,
+    expected: type | tuple[type, ...],
+    function: Callable[..., object],
+) -> Value:
+    """`answer`, which `type(value).name` gave to `function`.
+
+    Raises:
+        Raised: it has another type than `expected`, with the words of this version of Python.
+    """
+    kind = type_of(domain, answer)
+    if issubclass(kind, expected):
+        return answer
+    given = answer.value if type(answer) is Const else type(kind.__name__, (), {})()
+    stand_in = type(type_of(domain, value).__name__, (), {name: lambda *_: given})()
+    return compute(domain, function, stand_in)
 
 
 _REFUSED = frozenset({"__contains__", "__hash__", "__iter__", "__reversed__"})

@@ -6,14 +6,14 @@ import functools
 import types
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from collections import defaultdict
-from typing import TYPE_CHECKING, cast
 
 from torchjit_core.guards import MISSING
 from torchjit_core.handlers import let_through
-from torchjit_vm.capture.attributes import instance_attr, tell_sought
-from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
+from torchjit_vm.capture.attributes import instance_attr, is_exception_field, slot, tell_sought
+from torchjit_vm.capture.classes import delete_from_class, store_in_class
 from torchjit_vm.capture.contexts import is_local
 from torchjit_vm.capture.dicts import StoredAgain
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.interception import overridden
 from torchjit_vm.capture.members import (
     ABSENT,
@@ -32,14 +32,12 @@ from torchjit_vm.capture.members import (
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import INTERCEPTED, UNKNOWN_OPERATION
-from torchjit_vm.capture.slots import is_exception_field, slot
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
     CellValue,
     Const,
-    DictValue,
     FunctionValue,
     Known,
     Leaf,
@@ -52,9 +50,6 @@ from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Completion, Frame, Raised
 from torchjit_vm.type_labels import type_label
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
 __all__ = ["delete_attr", "generic_delete", "generic_store", "store_attr", "write"]
 
 
@@ -63,8 +58,7 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
     if isinstance(value, Obj):
         hook = find_member(domain, value.cls, "__setattr__")
         if is_hook(hook):
-            result = domain.call(member_value(domain, hook), [value, Const(name), content], {})
-            return result if type(result) is Frame else None
+            return _ran(domain.call(member_value(domain, hook), [value, Const(name), content], {}))
         _check_plain(domain, value, name)
         return generic_store(domain, value, name, content)
     if type(value) is Leaf:
@@ -124,8 +118,7 @@ def _class_store(domain: CaptureDomain, value: Known, name: str, content: Value)
     cls: type = value.obj
     hook = find_member(domain, type(cls), "__setattr__")
     if hook.kind == FUNCTION:
-        result = domain.call(member_value(domain, hook), [value, Const(name), content], {})
-        return result if type(result) is Frame else None
+        return _ran(domain.call(member_value(domain, hook), [value, Const(name), content], {}))
     if cls in domain.made_classes:
         store_in_class(domain, cls, name, content)
         return None
@@ -182,43 +175,65 @@ def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Value) 
     value.attrs[name] = content
 
 
+def _ran(result: Value | Frame[Value]) -> Frame[Value] | None:
+    return result if type(result) is Frame else None
+
+
+def _by_property(domain: CaptureDomain, value: Obj, member: Member, deed: str, *content: Value) -> Frame[Value] | None:
+    """By the setter or the deleter of a property."""
+    accessor = getattr(member.raw, f"f{deed[:3]}")
+    cls = value.cls.__qualname__
+    if accessor is None:
+        raise domain.error(AttributeError, f"property '{member.name}' of '{cls}' object has no {deed}")
+    return _ran(domain.call(pinned(domain, accessor, f"{cls}.{member.name}.f{deed[:3]}"), [value, *content], {}))
+
+
+def _by_descriptor(
+    domain: CaptureDomain, value: Obj, member: Member, hook: str, *content: Value
+) -> Frame[Value] | None:
+    """By the `__set__` or `__delete__` of what the class has."""
+    method = walk(type(member.raw).__mro__, hook)
+    if method is MISSING:
+        raise domain.error(AttributeError, hook)
+    if type(method) is not types.FunctionType:
+        deed = "store to" if content else "deletion of"
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{deed} {value.cls.__name__}.{member.name}")
+    domain.guard_class(type(member.raw), hook, method)
+    descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{member.name}")
+    return _ran(domain.call(pinned(domain, method, hook), [descriptor, value, *content], {}))
+
+
 def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) -> Frame[Value] | None:
     """`object.__setattr__`."""
     member = find_member(domain, value.cls, name)
     if member.kind == PROPERTY:
-        if member.raw.fset is None:
-            kind = value.cls.__qualname__
-            raise domain.error(AttributeError, f"property '{name}' of '{kind}' object has no setter")
-        label = f"{value.cls.__qualname__}.{name}.fset"
-        result = domain.call(pinned(domain, member.raw.fset, label), [value, content], {})
-        return result if type(result) is Frame else None
+        return _by_property(domain, value, member, "setter", content)
     if type(value) is FunctionValue and member.data:
         _function_store(domain, value, name, content)
-        return None
-    if is_exception_field(value, name):
-        if (
-            type(content) is TracebackValue
-            and content.exception is value
-            and value.real is NEW
-            and name not in value.attrs
-        ):
-            domain.vm.rewind(value, content.depth)  # its own, of a while ago
-            return None
-        content = _exception_field(domain, name, content)
-    if member.kind == SLOT or is_exception_field(value, name):
-        if type(member.raw) is not types.MemberDescriptorType and not is_exception_field(value, name):
-            raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
+    elif is_exception_field(value, name):
+        _exception_store(domain, value, name, content)
+    elif member.kind == SLOT:
         write(domain, value, name, content)
-        return None
-    if member.takes_stores:
-        return _descriptor_store(domain, value, member, content)
-    if not _has_dict(value):
+    elif type(member.raw) is _tuplegetter:
+        raise domain.error(AttributeError, "can't set attribute")
+    elif member.takes_stores:
+        return _by_descriptor(domain, value, member, "__set__", content)
+    elif not _has_dict(value):
         if member.kind == ABSENT:
             raise _no_place(domain, value, value.cls, name)
         kind = type_label(value.cls)
         raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
-    write(domain, value, name, content)
+    else:
+        write(domain, value, name, content)
     return None
+
+
+def _exception_store(domain: CaptureDomain, value: Obj, name: str, content: Value) -> None:
+    own = type(content) is TracebackValue and content.exception is value
+    if type(content) is TracebackValue and own and value.real is NEW and name not in value.attrs:
+        domain.vm.rewind(value, content.depth)  # its own, of a while ago
+    else:
+        write(domain, value, name, _exception_field(domain, name, content))
 
 
 _FIELDS: dict[str, tuple[type, str]] = {
@@ -242,39 +257,18 @@ def _has_dict(value: Obj) -> bool:
     return type(value) is FunctionValue or value.cls.__dictoffset__ != 0 or is_local(value.cls)
 
 
-def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content: Value) -> Frame[Value] | None:
-    if type(member.raw) is _tuplegetter:
-        raise domain.error(AttributeError, "can't set attribute")
-    setter = walk(type(member.raw).__mro__, "__set__")
-    if setter is MISSING:
-        raise domain.error(AttributeError, "__set__")
-    if type(setter) is not types.FunctionType:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"store to {value.cls.__name__}.{member.name}")
-    domain.guard_class(type(member.raw), "__set__", setter)
-    descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{member.name}")
-    result = domain.call(pinned(domain, setter, "__set__"), [descriptor, value, content], {})
-    return result if type(result) is Frame else None
+_TOLD = frozenset({"__name__", "__qualname__", "__doc__", "__module__", "__annotations__"})
 
 
 def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, content: Value) -> None:
     """Store to a field of a function."""
-    if name in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
-        write(domain, value, name, content)
-        if type(content) is Const and name in ("__name__", "__qualname__"):
-            setattr(value, name.strip("_"), domain.use(content))
-    elif name == "__defaults__" and value.real is NEW and (_is_none(content) or type_of(domain, content) is tuple):
-        domain.touch(value)
-        value.defaults = [] if _is_none(content) else domain.unpack_all(content)
-    elif name == "__kwdefaults__" and value.real is NEW and (_is_none(content) or isinstance(content, DictValue)):
-        domain.touch(value)
-        value.kwdefaults = None if _is_none(content) else cast(DictValue, content)
-    elif name == "__type_params__" and isinstance(content, TupleValue) and not domain.unpack_all(content):
-        pass  # as it is
-    elif name == "__code__" and value.real is NEW and type(content) is Const:
-        domain.touch(value)
-        value.code = domain.use(content)
-    else:
+    if name == "__type_params__" and isinstance(content, TupleValue) and not domain.unpack_all(content):
+        return  # as it is
+    if name not in _TOLD:
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to function.{name}")
+    write(domain, value, name, content)
+    if type(content) is Const and name in ("__name__", "__qualname__"):
+        setattr(value, name.strip("_"), domain.use(content))
 
 
 def _is_none(value: Value) -> bool:
@@ -294,8 +288,7 @@ def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] 
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of attribute {name}")
     hook = find_member(domain, value.cls, "__delattr__")
     if is_hook(hook):
-        result = domain.call(member_value(domain, hook), [value, Const(name)], {})
-        return result if type(result) is Frame else None
+        return _ran(domain.call(member_value(domain, hook), [value, Const(name)], {}))
     _check_plain(domain, value, name)
     return generic_delete(domain, value, name)
 
@@ -320,22 +313,9 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
     """`object.__delattr__`."""
     member = find_member(domain, value.cls, name)
     if member.kind == PROPERTY:
-        if member.raw.fdel is None:
-            kind = value.cls.__qualname__
-            raise domain.error(AttributeError, f"property '{name}' of '{kind}' object has no deleter")
-        label = f"{value.cls.__qualname__}.{name}.fdel"
-        result = domain.call(pinned(domain, member.raw.fdel, label), [value], {})
-        return result if type(result) is Frame else None
-    deleter = walk(type(member.raw).__mro__, "__delete__") if member.takes_stores else MISSING
-    if type(deleter) is types.FunctionType:
-        domain.guard_class(type(member.raw), "__delete__", deleter)
-        descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{name}")
-        result = domain.call(pinned(domain, deleter, "__delete__"), [descriptor, value], {})
-        return result if type(result) is Frame else None
+        return _by_property(domain, value, member, "deleter")
     if member.takes_stores and member.kind != SLOT:
-        if deleter is MISSING:
-            raise domain.error(AttributeError, "__delete__")
-        raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of {value.cls.__name__}.{name}")
+        return _by_descriptor(domain, value, member, "__delete__")
     if member.kind == SLOT:
         try:
             slot(domain, value, name)

@@ -6,18 +6,16 @@ import operator
 import re
 import string
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_vm.capture import elements, formatting
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.made_later import joined, made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import AtomObject, Const, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.values import Args, AtomObject, Const, Kwargs, TupleValue, Value
 
 __all__ = ["format_method", "guarded", "joined_texts", "percent", "shown_text", "str_text"]
 
@@ -106,7 +104,7 @@ def percent(domain: CaptureDomain, left: Value, right: Value) -> Value:
     return compute(domain, operator.mod, text, tuple(given))
 
 
-def format_method(domain: CaptureDomain, text: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def format_method(domain: CaptureDomain, text: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`text.format(...)`, value by value; None where fields have attributes, subscripts or fields of their own."""
     try:
         fields: Iterable[tuple[str, str | None, str | None, str | None]] = list(string.Formatter().parse(text))

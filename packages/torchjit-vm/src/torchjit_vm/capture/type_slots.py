@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, final
 
 import attrs
 
-from torchjit_vm.capture.values import Key, Value
+from torchjit_vm.capture.values import Args, Key, Kwargs, Obj, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.members import Member
     from torchjit_vm.capture.rebuild import Rebuilder
-    from torchjit_vm.capture.values import Obj
+    from torchjit_vm.frame import Frame
 
 __all__ = ["SLOTS", "Op", "Text", "TypeSlots", "register"]
 
@@ -52,7 +53,10 @@ class TypeSlots(Generic[K]):
         contains: `item in self`; None where the items are asked in turn.
         getitem: `self[key]`; None where the kind has no answer.
         setitem, delitem: `self[key] = item`, `del self[key]`.
-        getattr: an attribute that a descriptor of C computes; None for one that the kind does not know.
+        getattribute: `self.name`, the whole lookup, perhaps a frame to enter.
+        getattr: what a data descriptor of C, or the slot of the kind's own class, gives under a member of its class; None for one
+            that the kind does not know.
+        call: `self(*args, **kwargs)`, perhaps a frame to enter.
         hash: what dicts and sets find it by (`keys.key_of`).
         text: `repr(self)`, or what `str` gives if that is the function; None for what has no text of the kind's own.
         copy: an object like this one, its parts by a function that copies them if that is asked for. What may hold itself is given
@@ -78,7 +82,9 @@ class TypeSlots(Generic[K]):
     getitem: Callable[[CaptureDomain, K, Value], Value | None] | None = None
     setitem: Callable[[CaptureDomain, K, Value, Value], None] | None = None
     delitem: Callable[[CaptureDomain, K, Value], None] | None = None
-    getattr: Callable[[CaptureDomain, K, str], Value | None] | None = None
+    getattribute: Callable[[CaptureDomain, K, str], Value | Frame[Value]] | None = None
+    getattr: Callable[[CaptureDomain, K, Member], Value | None] | None = None
+    call: Callable[[CaptureDomain, K, Args, Kwargs], Value | Frame[Value]] | None = None
     hash: Callable[[CaptureDomain, K], Key] | None = None
     text: Callable[[CaptureDomain, K, Text], str | None] | None = None
     copy: Callable[[CaptureDomain, K, Part, Callable[[Value], None]], Obj] | None = None
@@ -117,6 +123,7 @@ SLOTS: dict[type[Value], TypeSlots[Any]] = _Table()
 
 
 def register(kind: type[K], slots: TypeSlots[K]) -> None:
-    """Say what a kind does; what is left out is inherited from the kind's base classes."""
-    _OWN[kind] = slots
+    """Say what a kind does, more of it at each call; what is left out is inherited from the kind's base classes."""
+    more = {a.name: slot for a in _FIELDS if (slot := builtins.getattr(slots, a.name)) is not None}
+    _OWN[kind] = attrs.evolve(_OWN.get(kind, _NOTHING), **more)
     SLOTS.clear()

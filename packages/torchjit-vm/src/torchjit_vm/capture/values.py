@@ -7,7 +7,7 @@ object, so a store is seen by every later read; what changed on real objects is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DELETED",
     "NEW",
+    "Args",
     "AtomObject",
     "BoundMethod",
     "CellValue",
@@ -32,11 +33,11 @@ __all__ = [
     "InstanceDict",
     "Key",
     "Known",
+    "Kwargs",
     "Leaf",
     "ListValue",
     "Mirror",
     "Obj",
-    "RandomState",
     "Ref",
     "SetValue",
     "SliceValue",
@@ -49,6 +50,8 @@ __all__ = [
 
 Key: TypeAlias = Hashable
 """What dicts and sets find a value by (`keys.key_of`)."""
+Args: TypeAlias = "list[Value]"
+Kwargs: TypeAlias = "dict[str, Value]"
 
 
 class Value:
@@ -230,6 +233,13 @@ class DictValue(Obj):
         self.behind: DictValue | None = None
         self.removed: set[Key] = set()
 
+    @classmethod
+    def of_names(cls, content: Mapping[str, Value]) -> DictValue:
+        """A new dict whose keys are texts."""
+        made = cls()
+        made.entries = {name: (Const(name), value) for name, value in content.items()}
+        return made
+
 
 @final
 class SetValue(Obj):
@@ -338,16 +348,6 @@ class IdValue(Value):
     def __init__(self, target: Value, function: Callable[..., object] = id) -> None:
         self.target = target
         self.function = function
-
-
-@final
-class RandomState(Value):
-    """`generator.getstate()`, draw number `number`: it can be kept and given back, not looked into."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 @final

@@ -1,27 +1,75 @@
-"""Weak references, also as keys of dicts (`WeakKeyDictionary`, `WeakValueDictionary` are Python code over them)."""
+"""Weak references, also as keys of dicts (`WeakKeyDictionary`, `WeakValueDictionary` are Python code over them).
+
+And objects that only a variable holds which nothing reads any more, and whose end the program would notice.
+"""
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from types import GeneratorType
+from typing import Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_barrier import reachable
-from torchjit_vm.capture.finalizers import Finalizers
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, BoundMethod, Const, IdValue, Known, Leaf, Obj, TupleValue, Value
+from torchjit_vm.capture.values import (
+    NEW,
+    Args,
+    BoundMethod,
+    Const,
+    IdValue,
+    Known,
+    Kwargs,
+    Leaf,
+    Obj,
+    TupleValue,
+    Value,
+)
 from torchjit_vm.type_labels import type_label
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
+__all__ = ["Finalizers", "dereference", "is_held", "is_new", "is_reference", "referent", "would_be_missed"]
 
-__all__ = ["dereference", "is_held", "is_new", "is_reference", "referent"]
 
-_Args = list[Value]
-_Kwargs = dict[str, Value]
+class Finalizers:
+    """Objects whose end somebody would notice.
+
+    Attributes:
+        watched: what weak references of the region lead to, and those that call something.
+        carried: ids of what variables brought into the region that nothing reads any more.
+    """
+
+    def __init__(self) -> None:
+        self.watched: list[Value] = []
+        self.carried: set[int] = set()
+
+
+def would_be_missed(domain: CaptureDomain, value: Value) -> bool:
+    """Could the program tell that an object which only a variable holds, and nothing reads any more, is gone?
+
+    One that the region made may have weak references by the time that the break is over; of others it is known.
+    A weak reference that is gone calls nothing.
+    """
+    if id(value) in domain.of(Finalizers).carried:
+        return True
+    if domain.of(Finalizers).watched:
+        inside = reachable([value], weak=True)
+        if any(id(watched) in inside for watched in domain.of(Finalizers).watched):
+            return True
+    if type(value) is Known:  # a class is among the subclasses of its bases
+        return value.obj in domain.made_classes if isinstance(value.obj, type) else False
+    if type(value) is not Obj:
+        return False
+    if value.real is NEW:
+        return hasattr(value.cls, "__del__") or hasattr(value.cls, "__weakref__")
+    if type(value.real) is GeneratorType:  # which holds its variables, and is closed
+        return value.real.gi_frame is not None
+    return hasattr(value.cls, "__del__") or (
+        hasattr(value.cls, "__weakref__") and weakref.getweakrefcount(value.real) > 0
+    )
 
 
 def is_reference(value: Value) -> bool:
@@ -29,7 +77,7 @@ def is_reference(value: Value) -> bool:
     return isinstance(value, Obj) and issubclass(value.cls, weakref.ReferenceType)
 
 
-def _make(domain: CaptureDomain, cls: type, args: _Args) -> Value | None:
+def _make(domain: CaptureDomain, cls: type, args: Args) -> Value | None:
     if not 1 <= len(args) <= 2:
         return None
     target = args[0]
@@ -45,12 +93,12 @@ def _make(domain: CaptureDomain, cls: type, args: _Args) -> Value | None:
 
 
 @builtin(weakref.ref)
-def _reference(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _reference(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return None if kwargs else _make(domain, weakref.ReferenceType, args)
 
 
 @builtin(weakref.ReferenceType.__new__)
-def _new(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _new(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     cls = args[0] if args else None
     if kwargs or not (isinstance(cls, Known) and isinstance(cls.obj, type)):
         return None
@@ -58,12 +106,12 @@ def _new(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 
 @method("__init__", weakref.ReferenceType)
-def _init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _init(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return Const(None) if is_reference(args[0]) else None
 
 
 @method("__call__", weakref.ReferenceType)
-def _call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _call(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return dereference(domain, args[0]) if isinstance(args[0], Obj) and len(args) == 1 else None
 
 

@@ -10,6 +10,7 @@ from torchjit_vm.capture import runtime
 from torchjit_vm.capture.atoms import base_of, is_plain
 from torchjit_vm.capture.iteration import ListIterator, RangeIterator, SequenceIterator
 from torchjit_vm.capture.lengths import truth
+from torchjit_vm.capture.members import DESCRIPTOR, SLOT, Member
 from torchjit_vm.capture.mirrors import operation
 from torchjit_vm.capture.objects.instance import real_object
 from torchjit_vm.capture.operators import RICH, as_tuple
@@ -122,9 +123,11 @@ register(
 )
 
 
-def _getattr(domain: CaptureDomain, self: AtomObject, name: str) -> Value | None:
+def _getattr(domain: CaptureDomain, self: AtomObject, member: Member) -> Value | None:
     """Of the plain value: `real`, `denominator`."""
-    return None if name == "__weakref__" else constant_object(domain, getattr(domain.use(base_of(self)), name))
+    if member.kind in (SLOT, DESCRIPTOR) or member.name == "__weakref__":
+        return None
+    return constant_object(domain, getattr(domain.use(base_of(self)), member.name))
 
 
 def _raw(domain: CaptureDomain, self: AtomObject) -> object:

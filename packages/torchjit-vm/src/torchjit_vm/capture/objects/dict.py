@@ -486,6 +486,7 @@ methods(DictView, _VIEWS["items"], isdisjoint=_is_disjoint)
 register(
     DictValue,
     TypeSlots(
+        getattr=lambda domain, self, member: self.factory if member.name == "default_factory" else None,
         richcompare=_richcompare,
         binary=_binary,
         inplace=_inplace,

@@ -1,18 +1,17 @@
-"""What is known of an object by its address only: numbers that `id` gave; and states of random generators."""
+"""What is known of an object by its address only: numbers that `id` gave."""
 
 from __future__ import annotations
 
 import operator
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_core.paths import Drawn
 from torchjit_vm.capture import keys
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.comparisons import compare, is_
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
 from torchjit_vm.capture.type_slots import Op, TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, IdKey, IdValue, Key, Known, Leaf, RandomState, Value
+from torchjit_vm.capture.values import Const, IdKey, IdValue, Key, Known, Leaf, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -50,20 +49,12 @@ def _compare_number(domain: CaptureDomain, function: Op, self: IdValue, other: V
     return compare(domain, function, Const(self.function(real)), other)
 
 
-def _compare_state(domain: CaptureDomain, function: Op, self: RandomState, other: Value) -> Value | None:
-    raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the state of a random generator")
-
-
 def _hash_id(domain: CaptureDomain, self: IdValue) -> Key:
     if self.function is hash:
         raise domain.graph_break(UNHASHABLE, "the number that hash() gives")
     domain.has_numbers = True
     keys.identity(domain, self.target)
     return IdKey(self.target)
-
-
-def _hash_state(domain: CaptureDomain, self: RandomState) -> Key:
-    raise domain.graph_break(UNHASHABLE, "the state of a random generator")
 
 
 def _rebuild_id(out: Rebuilder, self: IdValue) -> str:
@@ -74,13 +65,4 @@ def _rebuild_id(out: Rebuilder, self: IdValue) -> str:
 
 register(
     IdValue, TypeSlots(richcompare=_compare_id, hash=_hash_id, type_of=lambda domain, self: int, rebuild=_rebuild_id)
-)
-register(
-    RandomState,
-    TypeSlots(
-        richcompare=_compare_state,
-        hash=_hash_state,
-        type_of=lambda domain, self: tuple,
-        rebuild=lambda out, self: str(Drawn.of(self.number)),
-    ),
 )

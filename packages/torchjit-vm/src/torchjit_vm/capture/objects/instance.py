@@ -16,7 +16,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.comparisons import compare, is_
-from torchjit_vm.capture.contexts import write_context_stores
+from torchjit_vm.capture.contexts import token_attr, write_context_stores
 from torchjit_vm.capture.keys import object_key
 from torchjit_vm.capture.lru_caches import is_made_cache, lru_arguments
 from torchjit_vm.capture.objects.dict import equal_dicts
@@ -175,7 +175,7 @@ _MAKERS: dict[type, Callable[[Rebuilder, Obj], str]] = {
 }
 """Classes of C with a way of their own."""
 
-register(Obj, TypeSlots(hash=object_key, copy=_copy, raw=real_object, rebuild=_rebuild))
+register(Obj, TypeSlots(getattr=token_attr, hash=object_key, copy=_copy, raw=real_object, rebuild=_rebuild))
 for _name, _function in _EQUALITY.items():
     method(_name, types.SimpleNamespace)(_compare_namespaces(_function))
     method(_name, weakref.ReferenceType)(_compare_references(_function))

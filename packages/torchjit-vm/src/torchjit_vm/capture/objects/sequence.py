@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
+from _collections import _tuplegetter  # type: ignore[import-not-found]
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +18,7 @@ from torchjit_vm.capture.elements import copy_deque, plain_base
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.iteration import sequence_iter
 from torchjit_vm.capture.keys import key_of, unhashable
-from torchjit_vm.capture.members import find_member
+from torchjit_vm.capture.members import DESCRIPTOR, SLOT, Member, find_member
 from torchjit_vm.capture.method_tables import UNKNOWN, Method, methods
 from torchjit_vm.capture.policy import NewObject
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
@@ -200,15 +201,22 @@ def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) ->
     del elements.change(domain, container)[where]
 
 
-def _list_attr(domain: CaptureDomain, self: ListValue, name: str) -> Value | None:
-    if name != "maxlen":
+def _list_attr(domain: CaptureDomain, self: ListValue, member: Member) -> Value | None:
+    if member.raw is not deque.__dict__["maxlen"]:
         return None
     elements.items(domain, self)  # which guards the limit of a real one
     return Const(elements.maximum(self))
 
 
-def _tuple_attr(domain: CaptureDomain, self: TupleValue, name: str) -> Value | None:
-    return None if self.real is NEW else constant_object(domain, getattr(self.real, name))
+def _tuple_attr(domain: CaptureDomain, self: TupleValue, member: Member) -> Value | None:
+    if type(member.raw) is _tuplegetter:
+        return elements.items(domain, self)[int(member.raw.__reduce__()[1][0])]
+    fields: tuple[str, ...] = getattr(self.cls, "__match_args__", ())
+    if self.real is NEW and member.kind == SLOT and member.name in fields and self.items is not None:
+        return self.items[fields.index(member.name)]
+    if member.kind in (SLOT, DESCRIPTOR) or self.real is NEW:
+        return None
+    return constant_object(domain, getattr(self.real, member.name))
 
 
 def _hash(domain: CaptureDomain, self: TupleValue) -> Key:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.comparisons import compare
 from torchjit_vm.capture.keys import unhashable
+from torchjit_vm.capture.members import Member
 from torchjit_vm.capture.raw import has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNHASHABLE
 from torchjit_vm.capture.slot_wrappers import slot_methods
@@ -34,6 +35,11 @@ def _hash(domain: CaptureDomain, self: SliceValue) -> Key:
     return unhashable(domain, self)
 
 
+def _getattr(domain: CaptureDomain, self: SliceValue, member: Member) -> Value | None:
+    found: Value | None = getattr(self, member.name) if member.name in SliceValue.__slots__ else None
+    return found
+
+
 def _text(domain: CaptureDomain, self: SliceValue, function: Text) -> str:
     return f"slice({joined_texts(domain, _parts(self))})"
 
@@ -50,6 +56,7 @@ register(
     SliceValue,
     TypeSlots(
         richcompare=_richcompare,
+        getattr=_getattr,
         hash=_hash,
         text=_text,
         type_of=lambda domain, self: slice,
