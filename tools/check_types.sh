@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=0
 mapfile -t sources < <(find packages/*/src -mindepth 1 -maxdepth 1 ! -type l ! -name '*.egg-info' ! -name __pycache__) # no links
-mypy --strict "${sources[@]}" packages/*/tests integration_tests/typed_program.py --exclude 'conftest\.py$' |
+{ mypy --strict "${sources[@]}" packages/*/tests integration_tests/typed_program.py --exclude 'conftest\.py$' || [ $? = 1 ]; } |
   python tools/wrong_lines.py integration_tests/typed_program.py || failed=1
 for conftest in packages/*/tests/conftest.py; do
   mypy --strict "$conftest" || failed=1
