@@ -86,7 +86,7 @@ def text_of(fn: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> str:
     kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
     sources = {k.name: backend.source(k, program.buffers) for k in kernels}
     made = {name: CompiledKernel(name, source, lambda: None) for name, source in sources.items()}
-    host = write_host_program(program, made, passes_tensors=lambda device: False, check_strides=False)
+    host = write_host_program(program, made, check_strides=False)
     # Source lines are paths of a machine.
     texts = [re.sub(r"(?m)^( *)// (\w+ = [\w.]+)   #.*$", r"\1// \2", s) for s in sources.values()]
     return "\n\n".join([*texts, "/* host program\n" + re.sub(r"  # \w+ = .*", "", host.source).strip() + "\n*/"]) + "\n"

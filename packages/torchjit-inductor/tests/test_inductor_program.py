@@ -418,7 +418,7 @@ def run_program(fn: Callable[..., list[torch.Tensor]], inputs: Sequence[torch.Te
     program = rename_kernels(remove_dead_stores(fuse(program, {})))
     kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
     made = CBackend(InductorSettings(cache_dir=cache_dir())).compile(kernels, program.buffers, graph="g", hints={})
-    host = write_host_program(program, {k.name: k for k in made}, passes_tensors=lambda d: False, check_strides=True)
+    host = write_host_program(program, {k.name: k for k in made}, check_strides=True)
     for got, want in zip(host.call(*inputs), fn(*inputs)):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
         assert got.stride() == want.stride()

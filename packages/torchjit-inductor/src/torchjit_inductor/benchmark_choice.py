@@ -16,6 +16,7 @@ from typing import final
 
 import attrs
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_core.events import activity
 from torchjit_inductor.cpp.build import machine
@@ -79,7 +80,8 @@ class AutotuneCache:
         text = repr((*key, threads, *(("elapsed",) if threads > 1 else ())))
         found: tuple[float, float] | None = self._known.get(text)
         if found is None:
-            with activity("autotuning"):
+            # The caller may be tracing with fake tensors: the race needs real ones.
+            with activity("autotuning"), _disable_current_modes(), torch.no_grad():
                 outcome = best_times(*contest(), threads)
             found = outcome.first, outcome.second
             self._known.put(text, found, keep=outcome.quiet)

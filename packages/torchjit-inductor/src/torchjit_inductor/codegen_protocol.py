@@ -21,9 +21,8 @@ Backends may reorder and merge outer loops, and inner loops except under argmax/
 merging), and split a reduction over several programs. Values keep eager's semantics: see `ir/operations.py`.
 
 **Output and call convention.** `compile` gives one `CompiledKernel` per kernel, in order. The host program calls
-`launch(*arguments, *sizes)` once per kernel: `arguments` are, for each name of `kernel.buffers`, the tensor itself
-(a `torch.Tensor` whose `data_ptr()` is the buffer's first element; only the address and dtype matter) when
-`backend.passes_tensors`, else its `data_ptr()`; `sizes` are Python ints, one for each of `kernel.symbols`. It returns
+`launch(*arguments, *sizes)` once per kernel: `arguments` are, for each name of `kernel.buffers`, its `data_ptr()` (the address
+of the buffer's first element), or the tensor itself when `CompiledKernel.takes_tensors`; `sizes` are Python ints, one for each of `kernel.symbols`. It returns
 nothing. On a GPU it enqueues on the current stream and neither allocates nor synchronises: scratch memory is a buffer of
 the program, which `prepare` may add.
 
@@ -45,6 +44,7 @@ from torchjit_core.reasons import reason
 from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
+from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.passes import Pass
 from torchjit_inductor.steps import Program
@@ -73,7 +73,7 @@ class CompiledKernel:
         name: the kernel's.
         source: readable text for reports; what was compiled.
         launch: see the module's call convention.
-        takes_tensors: this one takes tensors whatever its backend says.
+        takes_tensors: rather than addresses.
     """
 
     name: str
@@ -93,28 +93,25 @@ FEATURES = ("bounded", "scatter", "scan", "sort")
 
 
 class KernelBackend(Protocol):
-    """A code generator for one kind of device."""
+    """A code generator for one kind of device. Of what it does not say itself it does nothing."""
 
     language: str
     """`c` or `triton`, for events."""
-
-    passes_tensors: bool
-    """Launchers take tensors (True) or their data pointers (False)."""
 
     features: frozenset[str]
     """Which of `FEATURES` it has."""
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why this backend cannot compile the kernel, or None when it can."""
-        ...
+        return None
 
     def by_lanes(self, kernel: LoopKernel) -> bool:
         """Would the kernel's vectors be filled lane by lane, because of pieces that are read from different places?"""
-        ...
+        return False
 
     def takes_product(self, product: MatrixProduct) -> bool:
         """May a product of matrices be better computed by a kernel (a `dot`) than by aten? May measure it."""
-        ...
+        return False
 
     def settle_products(self, program: Program, fused: Callable[[Program], Program]) -> Program:
         """Decide which of `Program.products` stay kernels, when it can be seen what becomes part of them.
@@ -123,7 +120,7 @@ class KernelBackend(Protocol):
             program: lowered, not fused.
             fused: what fusion makes of a program.
         """
-        ...
+        return program
 
     def attention(
         self,
@@ -146,7 +143,7 @@ class KernelBackend(Protocol):
         Raises:
             NotLowered: there is no kernel for it.
         """
-        ...
+        raise NotLowered("no kernels of attention for this device")
 
     def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """What changes the steps of this backend's devices, after fusion and before kernels are compiled: splits reductions, for example.
@@ -154,7 +151,7 @@ class KernelBackend(Protocol):
         Args:
             hints: as for `compile`.
         """
-        ...
+        return ()
 
     def compile(
         self,

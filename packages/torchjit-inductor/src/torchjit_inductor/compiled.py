@@ -186,36 +186,50 @@ class Inductor:
             name: for reports.
         """
         device = _single_device(gm)
-        mutated = _mutated_inputs(gm)
-        on_amd = device is not None and device.type == "cuda" and torch.version.hip is not None
-        if device is not None and device.type == "cuda" and not on_amd and len(gm.graph.nodes) >= _MANY_NODES:
-            shared_workers().start()  # while this process walks the graph and imports Triton
+        graph = functools.partial(
+            CompiledGraph, static_inputs=static_inputs, mutated_inputs=_mutated_inputs(gm), device=device
+        )
         try:
-            if self.settings.fallback_only:
-                return self._interpreted(
-                    gm, BY_REQUEST, "fallback_only is set", static_inputs, mutated, device, _waits(gm, device)
-                )
-            if on_amd:
-                raise CompilerMissing("AMD GPUs are not supported yet: their graphs run op by op")
-            if self.settings.race_matmuls:
-                with events.phase("inductor matmul races"):
-                    gm = with_packed_products(gm, self._choices)
-            program = self._lowered(gm, kind, name)
-            boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
-            compiled, source = self._compiled(gm, program, name, boxed=boxed)
+            return self._generated(gm, kind, name, device, graph)
         except GraphNotSupported as refusal:
-            return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device, str(refusal))
+            return self._interpreted(gm, DATA_DEPENDENT, str(refusal), graph, str(refusal))
         except CompilerMissing as missing:
             let_through()
             if failures_are_raised():
                 raise UserError(NO_COMPILER, str(missing)) from missing
             _warn(str(missing))
-            return self._interpreted(gm, NO_COMPILER, str(missing), static_inputs, mutated, device, _waits(gm, device))
+            return self._interpreted(gm, NO_COMPILER, str(missing), graph, _waits(gm, device))
+
+    def _generated(
+        self, gm: torch.fx.GraphModule, kind: Kind, name: str, device: torch.device | None, graph: Callable[..., CompiledGraph]
+    ) -> CompiledGraph:  # fmt: skip
+        """The graph as kernels and a host program.
+
+        Args:
+            graph: makes what is compiled.
+
+        Raises:
+            GraphNotSupported: it has to be interpreted.
+            CompilerMissing: there is no compiler for its device.
+        """
+        if self.settings.fallback_only:
+            return self._interpreted(gm, BY_REQUEST, "fallback_only is set", graph, _waits(gm, device))
+        if device is not None and device.type == "cuda":
+            if torch.version.hip is not None:
+                raise CompilerMissing("AMD GPUs are not supported yet: their graphs run op by op")
+            if len(gm.graph.nodes) >= _MANY_NODES:
+                shared_workers().start()  # while this process walks the graph and imports Triton
+        if self.settings.race_matmuls:
+            with events.phase("inductor matmul races"):
+                gm = with_packed_products(gm, self._choices)
+        program = self._lowered(gm, kind, name)
+        boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
+        compiled, source = self._compiled(gm, program, name, boxed=boxed)
         events.emit("host_program", name=name, source=source.source)
-        return CompiledGraph(
-            None if boxed else source.call, boxed=source.call if boxed else None, source=source.source, kernels=compiled,
-            static_inputs=static_inputs, mutated_inputs=mutated, device=device, reason_not_recordable=_not_recordable(program, device),
-        )  # fmt: skip
+        calls = {"boxed": source.call} if boxed else {"call": source.call}
+        return graph(
+            **calls, source=source.source, kernels=compiled, reason_not_recordable=_not_recordable(program, device)
+        )
 
     def _lowered(self, gm: torch.fx.GraphModule, kind: Kind, name: str) -> Program:
         with events.phase("inductor lowering"):
@@ -242,9 +256,8 @@ class Inductor:
         events.emit_lazy("schedule", lambda: {"graph": name, "steps": [_step_fields(s) for s in program.steps]})
         compiled = self._kernels(kernels, program.buffers, hints, name)
         host = write_host_program(
-            program, compiled, passes_tensors=lambda d: self._backends[d.type].passes_tensors,
-            check_strides=self.settings.check_strides, boxed=boxed, hints=hints,
-        )  # fmt: skip
+            program, compiled, check_strides=self.settings.check_strides, boxed=boxed, hints=hints
+        )
         return [compiled[k.name] for k in kernels], host
 
     def _kernels(
@@ -374,9 +387,7 @@ class Inductor:
         gm: torch.fx.GraphModule,
         why: Reason,
         detail: str,
-        static_inputs: frozenset[int],
-        mutated: frozenset[int],
-        device: torch.device | None,
+        graph: Callable[..., CompiledGraph],
         not_recordable: str | None,
     ) -> CompiledGraph:
         """Run the graph op by op, as fx generated it."""
@@ -404,13 +415,7 @@ class Inductor:
             pairs = zip(found, promised, strict=True)
             return tuple([t if dtype is None or t.dtype == dtype else t.to(dtype) for t, dtype in pairs])
 
-        return CompiledGraph(
-            call,
-            static_inputs=static_inputs,
-            mutated_inputs=mutated,
-            device=device,
-            reason_not_recordable=not_recordable,
-        )
+        return graph(call, reason_not_recordable=not_recordable)
 
 
 def _is_tensor(node: torch.fx.Node) -> bool:
@@ -454,14 +459,8 @@ def _mutated_inputs(gm: torch.fx.GraphModule) -> frozenset[int]:
 
 def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
     """A typical value for each size symbol: what its placeholder was traced with."""
-    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    hints: dict[Symbol, int] = {}
-    for symbol, (position, kind, dim) in program.symbol_sources.items():
-        val = placeholders[position].meta["val"]
-        size = getattr(val, kind)(dim) if kind else val
-        node = getattr(size, "node", None)
-        hint = getattr(node, "hint", None)
-        hints[symbol] = int(hint) if isinstance(hint, int) else TYPICAL
+    known = _hints_of_inputs(gm.graph)
+    hints = {symbol: known.get(symbol, TYPICAL) for symbol in program.symbol_sources}
     for symbol in program.run_symbols:
         most = symbol.bounds.upper
         hints[symbol] = max(symbol.bounds.lower or 0, TYPICAL if most is None else min(most, TYPICAL))
@@ -471,7 +470,7 @@ def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
 def _hints_of_inputs(graph: torch.fx.Graph) -> dict[Symbol, int]:
     """A typical value for each symbol that is a size or stride of an input."""
     hints: dict[Symbol, int] = {}
-    for val in (n.meta["val"] for n in graph.nodes if n.op == "placeholder"):
+    for val in (n.meta.get("val") for n in graph.nodes if n.op == "placeholder"):
         for size in (*val.shape, *val.stride()) if isinstance(val, torch.Tensor) else (val,):
             symbol = expression(size).as_symbol if isinstance(size, torch.SymInt) else None
             hint = getattr(getattr(size, "node", None), "hint", None)

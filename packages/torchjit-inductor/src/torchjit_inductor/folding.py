@@ -16,6 +16,7 @@ import torch
 import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchjit_inductor.lowering.graph_nodes import ancestors
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_torch.operators import is_mutable
 
@@ -155,13 +156,7 @@ def _size(val: object) -> int:
 
 def _evaluate(gm: torch.fx.GraphModule, wanted: list[torch.fx.Node]) -> dict[torch.fx.Node, Any]:
     """The values of these nodes, and of what they are computed from."""
-    needed: set[torch.fx.Node] = set()
-    pending = list(wanted)
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            pending += node.all_input_nodes
+    needed = ancestors(wanted)
     values: dict[torch.fx.Node, Any] = {}
     for node in gm.graph.nodes:
         if node not in needed:

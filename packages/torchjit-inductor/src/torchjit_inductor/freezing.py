@@ -15,6 +15,7 @@ from typing import Any, final
 import torch
 import torch.fx
 
+from torchjit_inductor.lowering.graph_nodes import ancestors
 from torchjit_torch.operators import draws, is_mutable
 
 __all__ = ["Frozen", "freeze"]
@@ -298,13 +299,7 @@ def _constant_part(
     gm: torch.fx.GraphModule, wanted: Sequence[torch.fx.Node]
 ) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
     """A graph that computes these nodes, and the inputs that it takes."""
-    needed: set[torch.fx.Node] = set()
-    pending = list(wanted)
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            pending += node.all_input_nodes
+    needed = ancestors(wanted)
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in gm.graph.nodes:

@@ -11,10 +11,11 @@ from typing import Any, final
 import attrs
 import torch
 
-from torchjit_core.expr import Expr, Operation, Symbol
+from torchjit_core.expr import Atom, Expr, Operation, Symbol
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.estimates import estimate
+from torchjit_inductor.indexing import written
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.tensors import contiguous_strides
 from torchjit_inductor.memory import MemoryEvent, overwritable, plan_reuse
@@ -53,25 +54,21 @@ class HostProgram:
 
 
 def write_host_program(
-    program: Program, kernels: Mapping[str, CompiledKernel], *, passes_tensors: Callable[[torch.device], bool],
-    check_strides: bool, boxed: bool = False, hints: Mapping[Symbol, int] | None = None,
+    program: Program, kernels: Mapping[str, CompiledKernel], *, check_strides: bool, boxed: bool = False,
+    hints: Mapping[Symbol, int] | None = None,
 ) -> HostProgram:  # fmt: skip
     """Generate and compile the host program.
 
     Args:
         kernels: what each kernel's name calls.
-        passes_tensors: do the launchers of a device take tensors (True) or addresses?
         check_strides: test the strides of what aten ops return.
         boxed: the function takes one list, which it empties: inputs that nobody else holds are freed after their last use.
         hints: typical values of size symbols, for the memory plan.
     """
     # The first text, which hands no memory on, shows when each buffer begins and ends to be used.
-    plain = _Writer(program, kernels, passes_tensors, check_strides, boxed=boxed, hints=hints or {})
+    plain = _Writer(program, kernels, check_strides, boxed, hints or {}, {})
     plain.text()
-    successors = plan_reuse(plain.events)
-    writer = _Writer(
-        program, kernels, passes_tensors, check_strides, boxed=boxed, hints=hints or {}, successors=successors
-    )
+    writer = _Writer(program, kernels, check_strides, boxed, hints or {}, plan_reuse(plain.events))
     source = writer.text()
     namespace: dict[str, Any] = {**writer.names, WRITES_FROM: writer.writes_from}
     exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
@@ -140,15 +137,12 @@ class _Writer:
         self,
         program: Program,
         kernels: Mapping[str, CompiledKernel],
-        passes_tensors: Callable[[torch.device], bool],
         check_strides: bool,
-        *,
-        boxed: bool = False,
+        boxed: bool,
         hints: Mapping[Symbol, int],
-        successors: Mapping[str, str] | None = None,
+        successors: Mapping[str, str],
     ) -> None:
-        self.program, self.kernels, self.boxed = program, kernels, boxed
-        self.passes_tensors, self.check_strides = passes_tensors, check_strides
+        self.program, self.kernels, self.check_strides, self.boxed = program, kernels, check_strides, boxed
         self.names: dict[str, Any] = {
             "torch": torch,
             "empty_strided": torch.empty_strided,
@@ -170,7 +164,7 @@ class _Writer:
         self.last_use = self._last_uses()
         self.hints = hints
         # For each buffer that gets a dead one's memory, the dead one; and what happened to memory, step by step.
-        self.successors = successors or {}
+        self.successors = successors
         self.inherited = set(self.successors.values())
         self.events: list[MemoryEvent] = []
         self.position = 0
@@ -222,37 +216,34 @@ class _Writer:
         sizes have them again and again."""
         if e.value is not None:
             return str(e.value)
-        if e in self._computed:
-            return self._computed[e]
-        parts = []
-        for monomial, coefficient in sorted(e.terms, key=lambda t: not t[0]):
-            factors = [] if coefficient == 1 and monomial else [str(coefficient)]
-            for atom, power in monomial:
-                if isinstance(atom, Symbol):
-                    text = atom.name
-                elif isinstance(atom, Operation):
-                    text = self._operation(atom)
-                else:
-                    raise TypeError(f"unknown atom {atom!r}")
-                factors.extend([text] * power)
-            parts.append("*".join(factors))
-        text = " + ".join(parts).replace("+ -", "- ")
-        return self._compute(e, text) if len(parts) > _LONGEST_SUM else text
+        if e not in self._computed:
+            text = written(e, self._atom)
+            if len(e.terms) <= _LONGEST_SUM:
+                return text
+            self._compute(e, text)
+        return self._computed[e]
 
-    def _operation(self, atom: Operation) -> str:
+    def _atom(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return atom.name
+        if not isinstance(atom, Operation):
+            raise TypeError(f"unknown atom {atom!r}")
         if atom not in self._computed:
             sign = {"floordiv": "//", "mod": "%"}.get(atom.kind)
             left, right = self._size(atom.left), self._size(atom.right)
             self._compute(atom, f"({left}) {sign} ({right})" if sign else f"{atom.kind}({left}, {right})")
         return self._computed[atom]
 
-    def _compute(self, key: Expr | Operation, text: str) -> str:
+    def _compute(self, key: Expr | Operation, text: str) -> None:
         name = self._computed[key] = f"n__{len(self._computed)}"
         self.put(f"{name} = {text}")
-        return name
 
     def _tuple(self, items: Sequence[Expr]) -> str:
         return f"({', '.join(self._size(i) for i in items)}{',' if len(items) == 1 else ''})"
+
+    def _layout(self, of: Buffer | TensorRef) -> str:
+        """Sizes and strides, as two arguments."""
+        return f"{self._tuple(of.sizes)}, {self._tuple(of.strides)}"
 
     # ------------------------------------------------------------------ text
     def put(self, line: str) -> None:
@@ -328,7 +319,7 @@ class _Writer:
             if name not in self.foreign and name not in self.allocated:
                 self._allocate(name, self._dying_input(kernel, name, position))
         self.names[kernel.name] = self.kernels[kernel.name].launch
-        if self.passes_tensors(kernel.device) or self.kernels[kernel.name].takes_tensors:
+        if self.kernels[kernel.name].takes_tensors:
             args = list(kernel.buffers)
         else:
             args = [self._address(n) for n in kernel.buffers]
@@ -371,7 +362,7 @@ class _Writer:
             self.at_start.add(name)
         if inplace is not None:
             # The old name stays bound until the kernel has run.
-            self._address(inplace) if not self.passes_tensors(buffer.device) else None
+            self._address(inplace)
             self._rename(name, inplace)
             return
         self.owned.add(name)
@@ -381,7 +372,7 @@ class _Writer:
             self._rename(name, old)
             self.put(f"del {old}")
             return
-        dtype, shape = self._constant(buffer.dtype), f"{self._tuple(buffer.sizes)}, {self._tuple(buffer.strides)}"
+        dtype, shape = self._constant(buffer.dtype), self._layout(buffer)
         if (
             _empty_cuda is not None
             and buffer.device.type == "cuda"
@@ -403,15 +394,18 @@ class _Writer:
         if (other.sizes, other.strides) == (buffer.sizes, buffer.strides):
             self.put(f"{name} = {old}  # reuse")
         else:
-            shape = f"{self._tuple(buffer.sizes)}, {self._tuple(buffer.strides)}"
-            if _seen_as is not None and buffer.device.type == "cuda":
-                self.names["seen_as"] = _seen_as
-                self.put(f"{name} = seen_as({old}, {shape}, 0)  # reuse")
-            else:
-                self.put(f"{name} = as_strided({old}, {shape})  # reuse")
+            shape, sees = self._layout(buffer), self._may_see(buffer)
+            self.put(f"{name} = {f'seen_as({old}, {shape}, 0)' if sees else f'as_strided({old}, {shape})'}  # reuse")
         if old in self.addresses:
             self.put(f"{name}__at = {old}__at")
             self.addresses.add(name)
+
+    def _may_see(self, buffer: Buffer) -> bool:
+        """Is `seen_as` there, for a buffer on its device?"""
+        if _seen_as is None or buffer.device.type != "cuda":
+            return False
+        self.names["seen_as"] = _seen_as
+        return True
 
     def _kind(self, buffer: Buffer) -> tuple[object, ...]:
         """Buffers of one kind can stand for one another."""
@@ -525,17 +519,10 @@ class _Writer:
             name = f"{ref.buffer}__view{len(self.lines)}"
             offset = self._size(ref.offset)
             self.views[ref] = name
-            if _seen_as is not None and buffer.device.type == "cuda":
-                self.names["seen_as"] = _seen_as
-                self.put(
-                    f"{name} = seen_as({ref.buffer}, {self._tuple(ref.sizes)}, {self._tuple(ref.strides)}, {offset})"
-                )
-                return name
-            if ref.buffer not in self.at_start:
+            seen = self._may_see(buffer)
+            if not seen and ref.buffer not in self.at_start:
                 offset = f"{ref.buffer}.storage_offset() + {offset}"
-            self.put(
-                f"{name} = as_strided({ref.buffer}, {self._tuple(ref.sizes)}, {self._tuple(ref.strides)}, {offset})"
-            )
+            self.put(f"{name} = {'seen_as' if seen else 'as_strided'}({ref.buffer}, {self._layout(ref)}, {offset})")
         return self.views[ref]
 
     def _constant(self, value: object, stem: str = "constant") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -21,6 +21,7 @@ __all__ = [
     "simplify",
     "stride",
     "unit_steps",
+    "written",
     "written_length",
 ]
 
@@ -54,6 +55,17 @@ def stride(index: Expr, var: Symbol) -> Expr | None:
     for term in terms:
         total = total + Expr((term,))
     return total
+
+
+def written(e: Expr, atom_text: Callable[[Atom], str], number_text: Callable[[int], str] = str) -> str:
+    """An expression as text of Python or C."""
+    parts = []
+    for monomial, coefficient in sorted(e.terms, key=lambda term: not term[0]):
+        factors = [] if coefficient == 1 and monomial else [number_text(coefficient)]
+        for atom, power in monomial:
+            factors += [atom_text(atom)] * power
+        parts.append("*".join(factors))
+    return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
 def always_below(left: Expr, right: Expr, sizes: Mapping[Symbol, Expr]) -> bool:

@@ -353,8 +353,7 @@ def _pad_product(
         val = _like(out, (rows + padding.rows, wide), (wide, 1))
         result = _made(graph, node, node.target, operands, val)
         if padding.rows and padding.columns:
-            val = _like(out, (rows, wide), (wide, 1))
-            result = _made(graph, node, aten.slice.Tensor, (result, 0, 0, rows), val)
+            result = _part(graph, node, result, 0, 0, rows)
     # The node itself stays what others refer to.
     node.target = aten.slice.Tensor
     node.args = (result, 1, 0, columns) if padding.columns else (result, 0, 0, rows)
@@ -386,13 +385,8 @@ def _product_of_whole_columns(graph: torch.fx.Graph, node: torch.fx.Node, whole:
     rows, columns = node.meta["val"].shape
 
     def times(first: int, last: int) -> tuple[Any, ...]:
-        val, count = right.meta["val"], last - first
-        made = _like(val, (val.shape[0], count), val.stride())
-        part = _made(graph, node, aten.slice.Tensor, (right, 1, first, last), made)
-        if bias is None:
-            return (left, part)
-        made = _like(bias.meta["val"], (count,), (1,))
-        return (_made(graph, node, aten.slice.Tensor, (bias, 0, first, last), made), left, part)
+        part = _part(graph, node, right, 1, first, last)
+        return (left, part) if bias is None else (_part(graph, node, bias, 0, first, last), left, part)
 
     val = _like(node.meta["val"], (rows, 1), (1, 1))
     others = [_made(graph, node, node.target, times(c, c + 1), val) for c in range(whole, columns)]
@@ -408,23 +402,20 @@ def _product_in_blocks(
     others: Sequence[torch.fx.Node] = (),
 ) -> None:
     """Make `node` fresh memory that is written block by block, each cut out of a product with `wide` columns or joined with `others`."""
-    out, left = node.meta["val"], operands[-2].meta["val"]
+    out = node.meta["val"]
     (rows, columns), count = out.shape, out.shape[0] // blocks
     whole, target = _made(graph, node, aten.new_empty.default, (operands[-1], [rows, columns]), out), node.target
     for first in range(0, rows, count):
         reach = (first, first + count)
-        taken = _like(left, (count, left.shape[1]), left.stride())
-        part = _made(graph, node, aten.slice.Tensor, (operands[-2], 0, *reach), taken)
+        part = _part(graph, node, operands[-2], 0, *reach)
         val = _like(out, (count, wide), (wide, 1))
         product = _made(graph, node, target, (*operands[:-2], part, operands[-1]), val)
         if others:
-            one = _like(out, (count, 1), (1, 1))
-            beside = [_made(graph, node, aten.slice.Tensor, (other, 0, *reach), one) for other in others]
+            beside = [_part(graph, node, other, 0, *reach) for other in others]
             val = _like(out, (count, columns), (columns, 1))
             cut = _made(graph, node, aten.cat.default, ([product, *beside], 1), val)
         else:
-            val = _like(out, (count, columns), (wide, 1))
-            cut = _made(graph, node, aten.slice.Tensor, (product, 1, 0, columns), val)
+            cut = _part(graph, node, product, 1, 0, columns)
         if reach[1] < rows:
             whole = _made(graph, node, aten.slice_scatter.default, (whole, cut, 0, *reach), out)
         else:  # the node itself stays what others refer to
@@ -441,6 +432,13 @@ def _made(
     made = graph.call_function(target, args)
     made.meta = {**like.meta, "val": val}
     return made
+
+
+def _part(graph: torch.fx.Graph, like: torch.fx.Node, source: Any, dim: int, first: int, last: int) -> torch.fx.Node:
+    """A slice along a dimension."""
+    val = source.meta["val"]
+    sizes = tuple(last - first if d == dim else n for d, n in enumerate(val.shape))
+    return _made(graph, like, aten.slice.Tensor, (source, dim, first, last), _like(val, sizes, val.stride()))
 
 
 def _extended(

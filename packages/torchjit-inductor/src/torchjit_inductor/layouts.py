@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.memory_readers import observed
@@ -167,10 +166,10 @@ def _carries_layout(node: torch.fx.Node) -> bool:
 
 def _race_key(node: torch.fx.Node) -> tuple[object, ...] | None:
     """What a race of this convolution depends on, or None where the choice does not arise."""
-    x, weight, bias, *options = node.args
-    if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
+    operands, (bias, *options) = _operands(node), node.args[2:]
+    if operands is None:
         return None
-    a, w = x.meta["val"], weight.meta["val"]
+    a, w = operands
     sizes = (*a.shape, *w.shape)
     if not all(isinstance(n, int) for n in sizes) or a.dim() != 4 or w.dim() != 4 or not _is_plain_image(a):
         return None
@@ -190,11 +189,19 @@ def _is_known(option: object) -> bool:
 
 
 def _weight_heavy(node: torch.fx.Node) -> bool:
-    x, weight = node.args[0], node.args[1]
-    if _race_key(node) is None or not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
+    operands = _operands(node) if _race_key(node) is not None else None
+    if operands is None:
         return False
-    activations = x.meta["val"].numel() + node.meta["val"].numel()
-    return bool(weight.meta["val"].numel() >= WEIGHT_HEAVY * activations)
+    activations = operands[0].numel() + node.meta["val"].numel()
+    return bool(operands[1].numel() >= WEIGHT_HEAVY * activations)
+
+
+def _operands(node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The image and the weight of a convolution, if both are tensors of the graph."""
+    x, weight = node.args[:2]
+    if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
+        return None
+    return x.meta["val"], weight.meta["val"]
 
 
 def _flops(node: torch.fx.Node) -> float:
@@ -203,21 +210,19 @@ def _flops(node: torch.fx.Node) -> float:
 
 
 def _contest(node: torch.fx.Node) -> Callable[[], tuple[Callable[[], object], Callable[[], object]]]:
-    x, weight, bias, *options = node.args
+    operands, (bias, *options) = _operands(node), node.args[2:]
 
     def contest() -> tuple[Callable[[], object], Callable[[], object]]:
-        if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
+        if operands is None:
             raise TypeError("a convolution of something else than tensors")
-        a, w = x.meta["val"], weight.meta["val"]
-        with _disable_current_modes():
-            plain = torch.full((min(a.shape[0], BATCH), *a.shape[1:]), 0.5)
-            last = plain.contiguous(memory_format=torch.channels_last)
-            filters = torch.full(tuple(w.shape), 0.5)
-            shift = None if bias is None else torch.ones(w.shape[0])
+        a, w = operands
+        plain = torch.full((min(a.shape[0], BATCH), *a.shape[1:]), 0.5)
+        last = plain.contiguous(memory_format=torch.channels_last)
+        filters = torch.full(tuple(w.shape), 0.5)
+        shift = None if bias is None else torch.ones(w.shape[0])
 
         def run(image: torch.Tensor) -> None:
-            with _disable_current_modes(), torch.no_grad():
-                torch.ops.aten.convolution.default(image, filters, shift, *options)
+            torch.ops.aten.convolution.default(image, filters, shift, *options)
 
         return lambda: run(plain), lambda: run(last)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_core.expr import Symbol
 from torchjit_inductor.benchmark_choice import AutotuneCache
@@ -79,22 +78,12 @@ def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, cache: Auto
         return False
 
     def contest() -> tuple[Callable[[], object], Callable[[], object]]:
-        # The caller may be tracing with fake tensors: the race needs real ones.
-        with _disable_current_modes():
-            a, w = _sample(*left), _sample(*right)
-            bias = torch.ones(columns) if has_bias else None
-            out = torch.empty(rows, columns)
+        a, w = _sample(*left), _sample(*right)
+        bias = torch.ones(columns) if has_bias else None
+        out = torch.empty(rows, columns)
         addmm, mm = torch.ops.aten.addmm.out, torch.ops.aten.mm.out
-
-        def onednn() -> None:
-            with _disable_current_modes(), torch.no_grad():
-                linear(a, w, bias, "none", [], "")
-
-        def plain() -> None:
-            with _disable_current_modes(), torch.no_grad():
-                mm(a, w.t(), out=out) if bias is None else addmm(bias, a, w.t(), out=out)
-
-        return onednn, plain
+        plain = (lambda: mm(a, w.t(), out=out)) if bias is None else (lambda: addmm(bias, a, w.t(), out=out))
+        return lambda: linear(a, w, bias, "none", [], ""), plain
 
     first, second = cache.times(("linear", left, right, has_bias), contest)
     return first < GAIN * second

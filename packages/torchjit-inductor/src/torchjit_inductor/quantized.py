@@ -8,13 +8,13 @@ is slower, and not used. A short race decides for each shape, as for other produ
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any, final
 
 import attrs
 import torch
 import torch.fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_inductor.benchmark_choice import AutotuneCache
 
@@ -130,20 +130,11 @@ def _packed_wins(found: _Product, cache: AutotuneCache) -> bool:
     rows = min(rows, ROWS)
 
     def contest() -> tuple[Callable[[], object], Callable[[], object]]:
-        with _disable_current_modes():
-            x = torch.full((rows, depth), 0.5, dtype=torch.bfloat16)
-            weight = torch.ones(columns, depth, dtype=torch.int8)
-            scale = torch.ones(columns, dtype=torch.bfloat16)
-
-        def packed() -> None:
-            with _disable_current_modes(), torch.no_grad():
-                _aten._weight_int8pack_mm.default(x, weight, scale)
-
-        def converted() -> None:
-            with _disable_current_modes(), torch.no_grad():
-                _aten.mm.default(x, weight.to(torch.bfloat16).t()).mul_(scale)
-
-        return packed, converted
+        x = torch.full((rows, depth), 0.5, dtype=torch.bfloat16)
+        weight = torch.ones(columns, depth, dtype=torch.int8)
+        scale = torch.ones(columns, dtype=torch.bfloat16)
+        packed = functools.partial(_aten._weight_int8pack_mm.default, x, weight, scale)
+        return packed, lambda: _aten.mm.default(x, weight.to(torch.bfloat16).t()).mul_(scale)
 
     first, second = cache.times(("int8 linear", rows, columns, depth), contest)
     return first < GAIN * second

@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-__all__ = ["Assembled", "assemble", "function_of", "read_message", "write_message"]
+__all__ = ["Assembled", "Whole", "assemble", "function_of", "read_message", "write_message"]
 
 Assembled = tuple[str, bytes, str, int, tuple[tuple[tuple[int, int], int], ...]]
 """Name of the entry point, binary, assembly, bytes of shared memory, and for each descriptor among the parameters the tile that
@@ -168,7 +168,7 @@ def _serve() -> None:
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    sys.path[:], idle_seconds = read_message(_Whole(requests))  # type: ignore[arg-type]
+    sys.path[:], idle_seconds = read_message(Whole(requests))  # type: ignore[arg-type]
     # The prelude, without the packages around it.
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for package, place in (("torchjit_inductor", home), ("torchjit_inductor.triton", os.path.join(home, "triton"))):
@@ -181,7 +181,7 @@ def _serve() -> None:
     write_message(answers, sorted(sys.modules))  # ready; that torch is not among them is tested
     while select.select([requests], [], [], idle_seconds)[0]:
         try:
-            request = read_message(_Whole(requests))  # type: ignore[arg-type]
+            request = read_message(Whole(requests))  # type: ignore[arg-type]
         except EOFError:
             return
         try:
@@ -190,7 +190,7 @@ def _serve() -> None:
             write_message(answers, (False, f"{type(error).__name__}: {error}"))
 
 
-class _Whole:
+class Whole:
     """An unbuffered stream whose `read` returns as much as was asked for."""
 
     def __init__(self, stream: Any) -> None:
@@ -198,10 +198,7 @@ class _Whole:
 
     def read(self, count: int) -> bytes:
         parts = []
-        while count:
-            part = self._stream.read(count)
-            if not part:
-                break
+        while count and (part := self._stream.read(count)):
             parts.append(part)
             count -= len(part)
         return b"".join(parts)

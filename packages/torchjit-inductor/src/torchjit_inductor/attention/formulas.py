@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -15,7 +15,7 @@ from torchjit_inductor.attention.call import AttentionCall, Formula
 from torchjit_inductor.indexing import largest
 from torchjit_inductor.ir.values import INDEXED, Value, bounded, cast, index_value, load, substitute_all, walk
 from torchjit_inductor.lowering.builder import Builder
-from torchjit_inductor.lowering.graph_nodes import as_positional, tensors_in
+from torchjit_inductor.lowering.graph_nodes import ancestors, as_positional, tensors_in
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.sizes import NotLowered, meta_of
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta
@@ -112,17 +112,25 @@ def attention_formulas(
     (allowed,), _ = _evaluated(call.mask, given[1:], None, builder, renamed)
     if changed[0].dtype != torch.float32 or allowed.dtype != torch.bool:
         raise NotLowered(f"scores of {changed[0].dtype}, a mask of {allowed.dtype}")
-    parts = [part for a in additions for part in (a.place, a.value)]
     ends = {s: as_expr(size) for s, size in zip(symbols, sizes, strict=True)}
-    folded = substitute_all((*changed, allowed, *parts), {}, lambda value: _folded(value, ends))
-    known = set(symbols).union(*(e.symbols for e in renamed.values()))
-    if any(not v.data.index.symbols <= known.union(v.data.binders) for v in walk(*folded) if v.op in INDEXED):
-        raise NotLowered("a function of sizes that are no tensor's")
+    parts = [part for a in additions for part in (a.place, a.value)]
+    folded = substitute_all((allowed, *changed, *parts), {}, lambda value: _folded(value, ends))
+    _check_sizes(folded, {*symbols, *(s for e in renamed.values() for s in e.symbols)})
     read = {v.data.buffer for v in walk(*folded) if v.op == "load"}
-    own = len(changed)
-    added = tuple(Addition(a.tensor, folded[own + 1 + 2 * n], folded[own + 2 + 2 * n]) for n, a in enumerate(additions))
     tensors = {t.buffer: t for t in outside if t.buffer in read}
-    return Formulas(folded[0], folded[own], folded[1] if own == 2 else None, tensors, added)
+    mask, made, added = folded[0], folded[1 : 1 + len(changed)], folded[1 + len(changed) :]
+    others = tuple(map(Addition, (a.tensor for a in additions), added[::2], added[1::2]))
+    return Formulas(made[0], mask, made[1] if len(made) == 2 else None, tensors, others)
+
+
+def _check_sizes(values: Sequence[Value], known: set[Symbol]) -> None:
+    """Make sure that formulas compute with known symbols only.
+
+    Raises:
+        NotLowered: they do not.
+    """
+    if any(not v.data.index.symbols <= known.union(v.data.binders) for v in walk(*values) if v.op in INDEXED):
+        raise NotLowered("a function of sizes that are no tensor's")
 
 
 def _known(numbers: Sequence[Expr], renamed: Mapping[Symbol, Expr]) -> tuple[Expr, ...]:
@@ -131,17 +139,6 @@ def _known(numbers: Sequence[Expr], renamed: Mapping[Symbol, Expr]) -> tuple[Exp
 
 def _always(value: Value) -> Callable[[Point], Value]:
     return lambda point: value
-
-
-def _needed(wanted: list[torch.fx.Node], known: Container[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The nodes that `wanted` are computed from, and they themselves, without what is known."""
-    needed = set[torch.fx.Node]()
-    while wanted:
-        node = wanted.pop()
-        if node not in needed and node not in known:
-            needed.add(node)
-            wanted += node.all_input_nodes
-    return needed
 
 
 def _evaluated(
@@ -160,7 +157,7 @@ def _evaluated(
         raise NotLowered(f"a function that gives {formula.result.meta['val'].dtype}")
     parts = [(n, *part) for n, node in formula.others if node is not None for part in _parts(node)]
     sources = [n for _, places, part in parts for n in (*places, part) if isinstance(n, torch.fx.Node)]
-    needed = _needed([*wanted, *sources], env)
+    needed = ancestors([*wanted, *sources], env)
     for node in formula.graph.nodes:
         if node in needed:
             env[node] = _called(node, env, b, renamed)

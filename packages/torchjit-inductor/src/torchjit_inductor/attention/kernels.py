@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,7 +32,7 @@ from torchjit_inductor.ir.kernel import Buffer
 from torchjit_inductor.ir.values import IN_ORDER, PASSES, walk
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
-from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text
+from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, once
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
 from torchjit_inductor.triton.operations import can_express
 
@@ -369,21 +370,11 @@ class AttentionKernels:
         arch = self._arch(device)
         arguments = argument_types(text, p)
         key = (text.source, tuple(arguments.items()), aligned, text.tiles, arch)
-        mine: Future[MachineCode] = Future()
-        known = self._codes.setdefault(key, mine)
-        if known is not mine:
-            return known.result()
-        try:
-            code = compile_text(
-                text.source, text.name, arguments, frozenset(text.parameters) if aligned else frozenset(), arch=arch,
-                num_warps=text.tiles.warps, num_stages=text.tiles.stages, by=shared_workers().assemble,
-            )  # fmt: skip
-        except BaseException as error:
-            del self._codes[key]
-            mine.set_exception(error)
-            raise
-        mine.set_result(code)
-        return code
+        make = functools.partial(
+            compile_text, text.source, text.name, arguments, frozenset(text.parameters) if aligned else frozenset(), arch=arch,
+            num_warps=text.tiles.warps, num_stages=text.tiles.stages, by=shared_workers().assemble,
+        )  # fmt: skip
+        return once(self._codes, key, make)
 
 
 def argument_types(text: KernelText, p: AttentionProblem) -> dict[str, str]:

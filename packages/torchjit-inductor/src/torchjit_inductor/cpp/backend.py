@@ -6,15 +6,14 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from typing import Any, final
+from typing import final
 
 import attrs
 import torch
 
 from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
-from torchjit_inductor.attention.call import AttentionCall
-from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
+from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel, KernelBackend
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.kernel import can_fail, generate, heading
 from torchjit_inductor.cpp.loader import load
@@ -24,12 +23,7 @@ from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, rewrite_stores
 from torchjit_inductor.ir.values import Value
-from torchjit_inductor.lowering.contractions import MatrixProduct
-from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Strided, TensorMeta
-from torchjit_inductor.passes import Pass
 from torchjit_inductor.settings import InductorSettings
-from torchjit_inductor.steps import Program
 
 __all__ = ["CBackend", "whole_file"]
 
@@ -40,21 +34,16 @@ LINES_PER_FILE = 700
 
 
 @final
-class CBackend:
-    """Vectorised C++ for the CPU; see the package's `cpp` folder."""
+class CBackend(KernelBackend):
+    """Vectorised C++ for the CPU; see the package's `cpp` folder. Products are raced between two libraries instead, see `matmul`."""
 
     language = "c"
-    passes_tensors = False
     features = frozenset(FEATURES)
 
     def __init__(self, settings: InductorSettings) -> None:
         self._settings = settings
         self._vector_bytes = settings.vector_bytes or default_vector_bytes()
         self._texts: dict[tuple[object, ...], str] = {}
-
-    def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
-        """Why there is no C code for a kernel, or None."""
-        return None
 
     def by_lanes(self, kernel: LoopKernel) -> bool:
         """Is it a reduction along whose vectors a concatenation or padding changes from piece to piece?
@@ -67,30 +56,6 @@ class CBackend:
         return plan.vector is not None and any(
             chooses_piece(v) and plan.vector.symbol in v.args[0].data.index.symbols for v in plan.kernel.values
         )
-
-    def takes_product(self, product: MatrixProduct) -> bool:
-        """Never: oneDNN's and MKL's products are raced against one another instead, see `matmul`."""
-        return False
-
-    def settle_products(self, program: Program, fused: Callable[[Program], Program]) -> Program:
-        """There are none."""
-        return program
-
-    def attention(
-        self,
-        call: AttentionCall,
-        places: Sequence[Strided],
-        metas: Sequence[TensorMeta],
-        hints: Mapping[Symbol, int],
-        *,
-        backward: bool,
-    ) -> Callable[..., Any]:
-        """None."""
-        raise NotLowered("no kernels of attention for CPUs")
-
-    def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
-        """None: loops over threads and vectors are made from the kernels as they are."""
-        return ()
 
     def compile(
         self, kernels: Sequence[LoopKernel], buffers: Mapping[str, Buffer], *, graph: str, hints: Mapping[Symbol, int]
@@ -141,7 +106,7 @@ class CBackend:
         key = (twin.outer, twin.inner, twin.stores, tuple(b.dtype for b in held.values()), threads)
         text = self._texts.get(key)
         if text is None:
-            text = generate(twin, held, self._vector_bytes, threads).text + "\n" + _entry(twin, held)
+            text = generate(twin, held, self._vector_bytes, threads) + "\n" + _entry(twin, held)
             if len(self._texts) >= TEXTS:
                 self._texts.clear()
             self._texts[key] = text

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import final
 
-import attrs
-
 from torchjit_core.expr import Symbol
 from torchjit_inductor.cpp.emit import Emitter, needed, vector_loop
 from torchjit_inductor.cpp.plan import BLOCK, CHUNK, UNROLLED, Plan
@@ -26,16 +24,7 @@ WORTH_KEEPING = frozenset(("exp", "exp2", "log", "tanh", "erf", "sigmoid", "pow"
 _AS_WRITTEN = '#pragma GCC push_options\n#pragma GCC optimize("no-tree-loop-vectorize")'
 """GCC 12 vectorizes loops around interleaved vectors once more, and loses stores. Elsewhere it must vectorize: functions of lanes."""
 
-__all__ = ["CKernel", "can_fail", "generate", "heading"]
-
-
-@final
-@attrs.frozen
-class CKernel:
-    """The text of a kernel: its range function and its entry `name(ctx*)`, and the argument struct's fields."""
-
-    name: str
-    text: str
+__all__ = ["can_fail", "generate", "heading"]
 
 
 def can_fail(kernel: LoopKernel) -> bool:
@@ -48,14 +37,14 @@ def heading(kernel: LoopKernel) -> list[str]:
     return [f"// {o.node} = {o.op}" + (f"   # {o.source}" if o.source else "") for o in kernel.origins]
 
 
-def generate(kernel: LoopKernel, buffers: Mapping[str, Buffer], vector_bytes: int, threads: int = 1) -> CKernel:
-    """C text for a kernel.
+def generate(kernel: LoopKernel, buffers: Mapping[str, Buffer], vector_bytes: int, threads: int = 1) -> str:
+    """C text for a kernel: its range function, its entry `name(ctx*)` and the argument struct.
 
     Args:
         vector_bytes: width of the machine's vectors.
         threads: how many will share the work.
     """
-    return CKernel(kernel.name, _Generator(kernel, buffers, vector_bytes, threads).text())
+    return _Generator(kernel, buffers, vector_bytes, threads).text()
 
 
 @final
@@ -112,7 +101,7 @@ class _Generator:
         return [*lines, *self.e.lines, "}"]
 
     def _entry(self) -> list[str]:
-        total = " * ".join(f"({part})" for part in self._extent()) or "1"
+        total = " * ".join(f"({size})" for _, size in self._digits()) or "1"
         return [
             "static void run(Args args) {",
             *self._sizes(),
@@ -195,15 +184,6 @@ class _Generator:
                 self.acc.recall(value, parts)
 
     # ------------------------------------------------------------------ the shared range
-    def _extent(self) -> list[str]:
-        parts = [c_index(v.size) for v in self.plan.rest()]
-        chunk = self.plan.chunk()
-        if self.plan.block is not None:
-            parts.append(f"({c_index(self.plan.block.size)} + {BLOCK - 1}) / {BLOCK}")
-        if chunk is not None and self.plan.vector is not None:
-            parts.append(f"({c_index(self.plan.vector.size)} + {chunk - 1}) / {chunk}")
-        return parts
-
     def _range(self, unit: Callable[[], None], parts: int | None) -> None:
         """The loop over units, with the outer indices kept as an odometer.
 

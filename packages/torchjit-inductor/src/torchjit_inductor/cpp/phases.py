@@ -48,6 +48,10 @@ class Phases:
     whole: int | None
     stores: int
 
+    def stores_from(self, low: int, stores: tuple[Store, ...]) -> tuple[Store, ...]:
+        """Those of a kernel that the steps from one on do."""
+        return stores if self.whole is None or low < self.whole else stores[: self.stores]
+
 
 def with_phases(kernel: LoopKernel, lanes: int) -> tuple[LoopKernel, Phases] | None:
     """A pointwise kernel whose stores go through memory in steps, phase by phase; None where that gains nothing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
 import attrs
@@ -15,7 +15,7 @@ from torchjit_inductor.ir.kernel import Store, rewrite_stores, roots
 from torchjit_inductor.ir.values import Value, walk
 from torchjit_inductor.ir.values import constant as number
 
-__all__ = ["Segment", "change_of", "chooses_piece", "decided", "sharing", "within"]
+__all__ = ["Segment", "changes_of", "chooses_piece", "decided", "sharing", "within"]
 
 
 @final
@@ -33,15 +33,15 @@ def chooses_piece(value: Value) -> bool:
     return value.op in _ORDER and value.args[0].op == "index" and value.args[1].op == "constant"
 
 
-def change_of(value: Value, symbol: Symbol) -> tuple[int, ...] | None:
-    """Where the answer of a comparison of a multiple of a loop variable (plus a constant) with a constant changes, or None."""
-    line = _line(value, symbol)
-    if line is None:
-        return None
-    factor, rest, limit = line
-    # The first positions with factor * position + rest >= limit and > limit.
-    reaches, passes = -((rest - limit) // factor), (limit - rest) // factor + 1
-    return {"lt": (reaches,), "ge": (reaches,), "le": (passes,), "gt": (passes,)}.get(value.op, (reaches, passes))
+def changes_of(values: Iterable[Value], symbol: Symbol) -> list[tuple[int, ...]]:
+    """Where the answers of comparisons of a multiple of a loop variable (plus a constant) with a constant change."""
+    changes: list[tuple[int, ...]] = []
+    for op, (factor, rest, limit) in ((v.op, line) for v in values if (line := _line(v, symbol)) is not None):
+        # The first positions with factor * position + rest >= limit and > limit.
+        reaches, passes = -((rest - limit) // factor), (limit - rest) // factor + 1
+        answers = {"lt": (reaches,), "ge": (reaches,), "le": (passes,), "gt": (passes,)}
+        changes.append(answers.get(op, (reaches, passes)))
+    return changes
 
 
 def _line(value: Value, symbol: Symbol) -> tuple[int, int, int] | None:

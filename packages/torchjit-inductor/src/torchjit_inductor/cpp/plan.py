@@ -22,7 +22,7 @@ import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.cpp.phases import Phases, with_phases
-from torchjit_inductor.cpp.pieces import Segment, change_of, sharing, within
+from torchjit_inductor.cpp.pieces import Segment, changes_of, sharing, within
 from torchjit_inductor.cpp.split_reduction import Split, split_of
 from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, flat_index, iterations, rewrite_stores, roots
@@ -267,8 +267,8 @@ class Plan:
         if self.shape != "pointwise" or self.vector is None or self.vector.size.value is None:
             return whole
         symbol, size = self.vector.symbol, self.vector.size.value
-        steps = size if self.phases is None or self.phases.whole is None else self.phases.whole
-        changes = [change for v in self.kernel.values if (change := change_of(v, symbol)) is not None]
+        steps = size if self.phases is None else self.phases.whole or size
+        changes = changes_of(self.kernel.values, symbol)
         points = sorted({0, steps, size}.union(at for change in changes for at in change if 0 < at < size))
         if len(points) > MAX_SEGMENTS + 1:
             points, changes = sorted({0, steps, size}), []
@@ -276,9 +276,7 @@ class Plan:
             return whole
         pieces = []
         for low, high in itertools.pairwise(points):
-            stores = self.kernel.stores
-            if self.phases is not None and low >= steps:
-                stores = stores[: self.phases.stores]
+            stores = self.kernel.stores if self.phases is None else self.phases.stores_from(low, self.kernel.stores)
             pieces.append(Segment(low, high, within(stores, symbol, low, high) if changes else stores))
         return sharing(pieces, symbol)
 
@@ -350,10 +348,9 @@ class Plan:
         in_order = self.scans or self.sorts or any(s.scatters for s in self.kernel.stores)
         if self.vector is None or self.shape == "pointwise" or in_order:
             return None
-        sizes = [v.size.value for v in self.rest()]
-        if None in sizes:
+        others = iterations(self.rest()).value
+        if others is None:
             return None
-        others = math.prod(s for s in sizes if s is not None)
         units, columns, tile = others, 1, self.tile
         if self.shape == "outer":
             size = self.vector.size.value

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import torch
 
-from torchjit_core.expr import Expr, Operation, Symbol
+from torchjit_core.expr import Atom, Expr, Operation, Symbol
+from torchjit_inductor.indexing import written
 
 __all__ = ["C_TYPES", "STORAGE", "VECTOR", "c_constant", "c_index"]
 
@@ -28,30 +29,21 @@ VECTOR: dict[torch.dtype, str] = {d: f"v{c}" for d, c in C_TYPES.items()} | {tor
 def c_index(e: Expr, names: Mapping[Symbol, str] | None = None) -> str:
     """An index expression as C text over 64-bit integers; `names` replaces symbols."""
     names = names or {}
-    parts = []
-    for monomial, coefficient in sorted(e.terms, key=lambda t: not t[0]):
-        factors = (
-            []
-            if coefficient == 1 and monomial
-            else [f"{coefficient}l" if abs(coefficient) > 2**30 else str(coefficient)]
-        )
-        for atom, power in monomial:
-            text = names.get(atom, atom.name) if isinstance(atom, Symbol) else _operation(atom, names)
-            factors.extend([text] * power)
-        parts.append("*".join(factors))
-    return " + ".join(parts).replace("+ -", "- ") if parts else "0"
 
+    def atom_text(atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return names.get(atom, atom.name)
+        if not isinstance(atom, Operation):
+            raise TypeError(f"unknown atom {atom!r}")
+        left, right = f"({c_index(atom.left, names)})", f"({c_index(atom.right, names)})"
+        if atom.kind in ("max", "min"):
+            return f"i{atom.kind}({left}, {right})"
+        low = atom.left.bounds().lower
+        if low is not None and low >= 0:
+            return f"({left} {'/' if atom.kind == 'floordiv' else '%'} {right})"
+        return f"floor_{'div' if atom.kind == 'floordiv' else 'mod'}({left}, {right})"
 
-def _operation(atom: object, names: Mapping[Symbol, str]) -> str:
-    if not isinstance(atom, Operation):
-        raise TypeError(f"unknown atom {atom!r}")
-    left, right = f"({c_index(atom.left, names)})", f"({c_index(atom.right, names)})"
-    if atom.kind in ("max", "min"):
-        return f"i{atom.kind}({left}, {right})"
-    low = atom.left.bounds().lower
-    if low is not None and low >= 0:
-        return f"({left} {'/' if atom.kind == 'floordiv' else '%'} {right})"
-    return f"floor_{'div' if atom.kind == 'floordiv' else 'mod'}({left}, {right})"
+    return written(e, atom_text, lambda n: f"{n}l" if abs(n) > 2**30 else str(n))
 
 
 def c_constant(value: int | float | bool, dtype: torch.dtype) -> str:

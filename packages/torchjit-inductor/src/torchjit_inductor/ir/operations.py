@@ -70,48 +70,15 @@ _TABLE: tuple[tuple[str, int, str, str, Callable[..., Any]], ...] = (
     ("shl", 2, "i", "same", torch.bitwise_left_shift),
     ("shr", 2, "i", "same", torch.bitwise_right_shift),
     # comparisons
-    ("eq", 2, "fib", "bool", torch.eq),
-    ("ne", 2, "fib", "bool", torch.ne),
-    ("lt", 2, "fib", "bool", torch.lt),
-    ("le", 2, "fib", "bool", torch.le),
-    ("gt", 2, "fib", "bool", torch.gt),
-    ("ge", 2, "fib", "bool", torch.ge),
-    ("isnan", 1, "f", "bool", torch.isnan),
-    ("isinf", 1, "f", "bool", torch.isinf),
+    *((name, 2, "fib", "bool", getattr(torch, name)) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    *((name, 1, "f", "bool", getattr(torch, name)) for name in ("isnan", "isinf")),
     ("signbit", 1, "fi", "bool", torch.signbit),
-    # rounding
-    ("floor", 1, "f", "same", torch.floor),
-    ("ceil", 1, "f", "same", torch.ceil),
-    ("trunc", 1, "f", "same", torch.trunc),
-    ("round", 1, "f", "same", torch.round),  # ties to even
-    # elementary functions
-    ("sqrt", 1, "f", "same", torch.sqrt),
-    ("rsqrt", 1, "f", "same", torch.rsqrt),
-    ("reciprocal", 1, "f", "same", torch.reciprocal),
-    ("exp", 1, "f", "same", torch.exp),
-    ("exp2", 1, "f", "same", torch.exp2),
-    ("expm1", 1, "f", "same", torch.expm1),
-    ("log", 1, "f", "same", torch.log),
-    ("log2", 1, "f", "same", torch.log2),
-    ("log10", 1, "f", "same", torch.log10),
-    ("log1p", 1, "f", "same", torch.log1p),
-    ("sin", 1, "f", "same", torch.sin),
-    ("cos", 1, "f", "same", torch.cos),
-    ("tan", 1, "f", "same", torch.tan),
-    ("asin", 1, "f", "same", torch.asin),
-    ("acos", 1, "f", "same", torch.acos),
-    ("atan", 1, "f", "same", torch.atan),
-    ("sinh", 1, "f", "same", torch.sinh),
-    ("cosh", 1, "f", "same", torch.cosh),
-    ("tanh", 1, "f", "same", torch.tanh),
-    ("asinh", 1, "f", "same", torch.asinh),
-    ("acosh", 1, "f", "same", torch.acosh),
-    ("atanh", 1, "f", "same", torch.atanh),
-    ("erf", 1, "f", "same", torch.erf),
-    ("erfc", 1, "f", "same", torch.erfc),
-    ("lgamma", 1, "f", "same", torch.lgamma),
-    ("sigmoid", 1, "f", "same", torch.sigmoid),
-)
+    # rounding (`round`: ties to even), elementary functions
+    *((name, 1, "f", "same", getattr(torch, name)) for name in (
+        "floor", "ceil", "trunc", "round", "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
+        "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "sigmoid",
+    )),
+)  # fmt: skip
 
 OPERATIONS: dict[str, Operation] = {row[0]: Operation(*row) for row in _TABLE}
 

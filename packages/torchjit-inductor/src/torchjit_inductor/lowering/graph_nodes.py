@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torchjit_inductor.steps import HostNumber, KernelStep, Step
 from torchjit_torch.node_meta import FROM_PLACES
 
 __all__ = [
+    "ancestors",
     "as_positional",
     "has_number",
     "is_computable",
@@ -63,6 +64,18 @@ def is_computable(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> bool:
     known = KERNEL_DTYPES | EIGHT_BIT_FLOATS
     kernels = [step.kernel for step in steps if isinstance(step, KernelStep)]
     return all(buffers[name].dtype in known for kernel in kernels for name in kernel.buffers)
+
+
+def ancestors(wanted: Iterable[torch.fx.Node], known: Container[torch.fx.Node] = ()) -> set[torch.fx.Node]:
+    """The nodes that these are computed from, and they themselves, without what is known."""
+    needed: set[torch.fx.Node] = set()
+    pending = list(wanted)
+    while pending:
+        node = pending.pop()
+        if node not in needed and node not in known:
+            needed.add(node)
+            pending += node.all_input_nodes
+    return needed
 
 
 def has_number(tree: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -418,26 +419,19 @@ def _cat(b: Builder, meta: TensorMeta, tensors: Sequence[Lowered], dim: int = 0)
     def value(point: Point) -> Value:
         where = index_value(point.index[dim])
 
-        def part(k: int) -> Callable[[Point], Value]:
+        def from_piece(k: int, p: Point) -> Value:
             piece, start = pieces[k], starts[k]
 
-            def read(p: Point) -> Value:
-                moved = tuple(e - start if d == dim else e for d, e in enumerate(p.index))
-                return cast(piece.value(p.at(moved)), meta.dtype)
+            def read(q: Point) -> Value:
+                moved = tuple(e - start if d == dim else e for d, e in enumerate(q.index))
+                return cast(piece.value(q.at(moved)), meta.dtype)
 
-            return read
-
-        def from_piece(k: int, p: Point) -> Value:
-            if k == len(pieces) - 1:
-                return part(k)(p)
-            end = index_value(starts[k + 1])
-            inside = apply("lt", where, end)
-            outside = apply("ge", where, end)
-            known = _decided(p.index[dim], starts[k + 1], p)
+            known = True if k == len(pieces) - 1 else _decided(p.index[dim], starts[k + 1])
             if known is not None:
-                return part(k)(p) if known else from_piece(k + 1, p)
-            rest = from_piece(k + 1, p.under(outside))
-            return masked(inside, part(k), p, rest)
+                return read(p) if known else from_piece(k + 1, p)
+            end = index_value(starts[k + 1])
+            rest = from_piece(k + 1, p.under(apply("ge", where, end)))
+            return masked(apply("lt", where, end), read, p, rest)
 
         return from_piece(0, point)
 
@@ -446,7 +440,7 @@ def _cat(b: Builder, meta: TensorMeta, tensors: Sequence[Lowered], dim: int = 0)
     return Lazy(meta.sizes, meta.dtype, meta.device, value)
 
 
-def _decided(index: Expr, end: Expr, point: Point) -> bool | None:
+def _decided(index: Expr, end: Expr) -> bool | None:
     """index < end, if the loop bounds decide it."""
     gap = (end - index).bounds()
     if gap.lower is not None and gap.lower > 0:
@@ -482,13 +476,11 @@ def _pad(b: Builder, meta: TensorMeta, x: Lowered, pad: Sequence[Any], value: An
 
     def formula(point: Point) -> Value:
         inner = tuple(i - n for i, n in zip(point.index, before, strict=True))
-        mask: Value | None = None
-        for dim in sorted(padded):
-            at = index_value(inner[dim])
-            for test in (apply("ge", at, index_value(0)), apply("lt", at, index_value(x.sizes[dim]))):
-                mask = test if mask is None else apply("and", mask, test)
-        if mask is None:
+        ends = [(index_value(inner[dim]), index_value(x.sizes[dim])) for dim in sorted(padded)]
+        tests = [test for at, end in ends for test in (apply("ge", at, index_value(0)), apply("lt", at, end))]
+        if not tests:
             return x.value(point.at(inner))
+        mask = functools.reduce(lambda before, test: apply("and", before, test), tests)
         return masked(mask, lambda p: x.value(p.at(inner)), point, outside.value(point))
 
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)

@@ -16,7 +16,6 @@ from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.estimates import bytes_of, points
 from torchjit_inductor.ir.kernel import (
     LoopKernel,
-    LoopVar,
     Store,
     flat_index,
     inner_symbols,
@@ -249,20 +248,17 @@ def _spaces(
     """Shared iteration spaces to try, and whether the first's and the second's stores move to the outer level."""
     for a, b in _common_accesses(first, second):
         if bool(first.inner) == bool(second.inner):
-            if not first.inner:
-                yield from _full(first.outer, (), a, second.outer, b, lead=0)
-            else:
-                yield from _both_reduce(first, a, second, b)
-        elif first.inner:
-            if _wide(first, hints, limits):
-                yield from _full(first.outer, first.inner, a, second.outer, b, lead=0)
-            for space, _, _ in _full(first.outer, (), a, second.outer, b, lead=0):
-                yield attrs.evolve(space, inner=first.inner), False, True
-        else:
-            if _wide(second, hints, limits):
-                yield from _full(first.outer, (), a, second.outer, b, lead=1, second_inner=second.inner)
-            for space, _, _ in _full(first.outer, (), a, second.outer, b, lead=1):
-                yield attrs.evolve(space, inner=second.inner), True, False
+            space = _whole_space(first, a, second, b, lead=0, alike=True)
+            yield from [] if space is None else [(space, False, False)]
+            continue
+        lead = 0 if first.inner else 1
+        reduction = (first, second)[lead]
+        space = _whole_space(first, a, second, b, lead=lead) if _wide(reduction, hints, limits) else None
+        yield from [] if space is None else [(space, False, False)]
+        pairs = aligned(first.outer, a, second.outer, b)
+        rows = None if pairs is None else space_of(pairs, reduction.outer, (), lead)
+        if rows is not None:
+            yield attrs.evolve(rows, inner=reduction.inner), lead == 1, lead == 0
 
 
 def _wide(reduction: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits) -> bool:
@@ -271,39 +267,23 @@ def _wide(reduction: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimi
     return outer >= limits.parallel or outer * points(reduction.inner, hints) <= limits.serial
 
 
-def _full(
-    first_outer: Sequence[LoopVar],
-    first_inner: Sequence[LoopVar],
-    first_index: Expr,
-    second_outer: Sequence[LoopVar],
-    second_index: Expr,
-    *,
-    lead: int,
-    second_inner: Sequence[LoopVar] = (),
-) -> Iterator[tuple[Space, bool, bool]]:
-    pairs = aligned((*first_outer, *first_inner), first_index, (*second_outer, *second_inner), second_index)
-    if pairs is None:
-        return
-    outer, inner = (first_outer, first_inner) if lead == 0 else (second_outer, second_inner)
-    space = space_of(pairs, outer, inner, lead)
-    if space is not None:
-        yield space, False, False
+def _whole_space(
+    first: LoopKernel, first_index: Expr, second: LoopKernel, second_index: Expr, *, lead: int, alike: bool = False
+) -> Space | None:
+    """The space of all loops.
 
-
-def _both_reduce(
-    first: LoopKernel, first_index: Expr, second: LoopKernel, second_index: Expr
-) -> Iterator[tuple[Space, bool, bool]]:
+    Args:
+        lead: whose outer and inner loops it has.
+        alike: only if both split into outer and inner loops alike: a reduction then runs over the same points.
+    """
     pairs = aligned((*first.outer, *first.inner), first_index, (*second.outer, *second.inner), second_index)
     if pairs is None:
-        return
-    # A reduction runs over the same points only if both split into outer and inner alike.
-    first_inner = {v.symbol for v in first.inner}
-    second_inner = {v.symbol for v in second.inner}
-    if any((a.var in first_inner) is not (b.var in second_inner) for a, b in pairs):
-        return
-    space = space_of(pairs, first.outer, first.inner, 0)
-    if space is not None:
-        yield space, False, False
+        return None
+    inner = [{v.symbol for v in kernel.inner} for kernel in (first, second)]
+    if alike and any((a.var in inner[0]) is not (b.var in inner[1]) for a, b in pairs):
+        return None
+    leading = (first, second)[lead]
+    return space_of(pairs, leading.outer, leading.inner, lead)
 
 
 def _common_accesses(first: LoopKernel, second: LoopKernel) -> Iterator[tuple[Expr, Expr]]:

@@ -18,7 +18,7 @@ from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.attention.kernels import AttentionKernels, attention_problem
 from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units, varying_sizes
 from torchjit_inductor.attention.text import AttentionProblem
-from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
+from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel, KernelBackend
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
@@ -73,7 +73,7 @@ class TritonSettings:
 
 
 @final
-class TritonBackend:
+class TritonBackend(KernelBackend):
     """Compiles kernels with Triton and launches them through the CUDA driver.
 
     Args:
@@ -82,7 +82,6 @@ class TritonBackend:
     """
 
     language = "triton"
-    passes_tensors = False
     features: frozenset[str] = frozenset(FEATURES)
 
     def __init__(self, settings: TritonSettings | None = None, driver: KernelDriver | None = None) -> None:
@@ -150,10 +149,6 @@ class TritonBackend:
             return CompiledKernel(kernel.name, kernel_comments(kernel, buffers, variants.plan) + text, make())
 
         return finish
-
-    def by_lanes(self, kernel: LoopKernel) -> bool:
-        """Never: lanes are threads, which read where they like."""
-        return False
 
     def attention(
         self,

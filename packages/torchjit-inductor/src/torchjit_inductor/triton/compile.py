@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, final
 
 import attrs
@@ -12,7 +13,7 @@ from torchjit_inductor.assembly.assemble import Assembled, assemble, function_of
 from torchjit_inductor.triton.descriptors import Descriptor, OperandTiles
 from torchjit_inductor.triton.source import HEADER
 
-__all__ = ["MachineCode", "argument_type", "compile_text", "descriptor_type", "jit_function"]
+__all__ = ["MachineCode", "argument_type", "compile_text", "descriptor_type", "jit_function", "once"]
 
 _TYPES: dict[torch.dtype, str] = {
     torch.float16: "fp16",
@@ -118,3 +119,21 @@ def compile_text(
             for (argument, tiles), (box, swizzle) in zip((operands or {}).values(), copies, strict=True)
         ),
     )
+
+
+def once(
+    cache: dict[tuple[object, ...], Future[MachineCode]], key: tuple[object, ...], make: Callable[[], MachineCode]
+) -> MachineCode:
+    """The code under a key, made by the thread that asks first; others wait for it."""
+    mine: Future[MachineCode] = Future()
+    known = cache.setdefault(key, mine)
+    if known is not mine:
+        return known.result()
+    try:
+        code = make()
+    except BaseException as error:
+        del cache[key]
+        mine.set_exception(error)
+        raise
+    mine.set_result(code)
+    return code

@@ -69,12 +69,10 @@ def contraction(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Contractio
     left, right = dot.args
     if not _operands(left, right, buffers):
         return None
-    groups = None
-    if any(v.op == "segment" for v in kernel.values):
-        divided = segments_of(kernel, left, right)
-        if divided is None:
-            return None
-        groups, left, right = divided
+    divided = segments_of(kernel, left, right)
+    if divided is None:
+        return None
+    groups, left, right = divided
     matrix = groups.matrix.symbols if groups is not None and groups.along == "depth" else frozenset()
     sides = [symbols_of(left) | matrix, symbols_of(right) | matrix]
     batch, rows, columns = (

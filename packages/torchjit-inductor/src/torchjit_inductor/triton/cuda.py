@@ -230,7 +230,7 @@ _raw_stream: Callable[[int], int] = getattr(
 def _library() -> Any:
     # PyDLL keeps the GIL during a call: a launch takes a microsecond, giving the GIL up and taking it back may take more.
     cuda = ctypes.PyDLL("libcuda.so.1")
-    _check_with(cuda, cuda.cuInit(0), "initialising CUDA")
+    _check(cuda.cuInit(0), "initialising CUDA", cuda)
     return cuda
 
 
@@ -242,20 +242,12 @@ def _primary_context(device: int) -> ctypes.c_void_p:
     return context
 
 
-def _explain(error: int) -> str:
-    return _explain_with(_library(), error)
-
-
-def _explain_with(cuda: Any, error: int) -> str:
+def _explain(error: int, cuda: Any = None) -> str:
     text = ctypes.c_char_p()
-    cuda.cuGetErrorString(error, ctypes.byref(text))
+    (cuda or _library()).cuGetErrorString(error, ctypes.byref(text))
     return f"CUDA error {error}: {text.value.decode() if text.value else 'unknown'}"
 
 
-def _check(error: int, what: str) -> None:
-    _check_with(_library(), error, what)
-
-
-def _check_with(cuda: Any, error: int, what: str) -> None:
+def _check(error: int, what: str, cuda: Any = None) -> None:
     if error:
-        raise RuntimeError(f"{what}: {_explain_with(cuda, error)}")
+        raise RuntimeError(f"{what}: {_explain(error, cuda)}")

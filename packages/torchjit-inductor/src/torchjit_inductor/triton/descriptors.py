@@ -66,12 +66,11 @@ def matrix_of(
         buffers: of the graph.
         groups: how many there are; the only thing besides loops that the operand may depend on is the number of its group.
     """
-    if value.op != "load" or value.data.masked:
+    if value.op != "load" or not _is_plain(value.data, {v.symbol for v in (*down, *across)}, groups):
         return None
     data: LoadData = value.data
     index, dtype = data.index, buffers[data.buffer].dtype
-    loops = {v.symbol for v in (*down, *across)}
-    if index.symbols != loops.union(data.binders) or len(data.binders) > bool(groups) or dtype not in _HOST_TYPES:
+    if dtype not in _HOST_TYPES:
         return None
     offset = index.substitute({s: constant(0) for s in index.symbols}).value
     along, beside = _walk(index, across), _walk(index, down)
@@ -84,6 +83,11 @@ def matrix_of(
         return None
     sizes = lines.count + (groups - 1) * lead if data.binders else lines.count, row.count
     return OperandTiles(data.buffer, dtype, offset, sizes, lines.step, turned, lead) if max(sizes) < 2**31 else None
+
+
+def _is_plain(data: LoadData, loops: set[Symbol], groups: int) -> bool:
+    """Is all of a tensor read along these loops, and, where there are groups, by the number of one?"""
+    return not data.masked and data.index.symbols == loops.union(data.binders) and len(data.binders) <= bool(groups)
 
 
 @final

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from torchjit_core.expr import Atom, Expr, Operation, Symbol
+from torchjit_inductor.indexing import written
 
 __all__ = ["Printer", "host_text", "triton_text"]
 
@@ -46,22 +47,15 @@ def _atom(atom: Atom, symbol_text: Printer) -> str:
 
 def host_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
     """`expr` as Python text for the launcher, each symbol under its name there."""
-    parts: list[str] = []
-    for monomial, coefficient in expr.terms:
-        factors = [str(coefficient)] if coefficient != 1 or not monomial else []
-        for atom, power in monomial:
-            text = _host_atom(atom, names)
-            factors.append(text if power == 1 else f"{text}**{power}")
-        parts.append("*".join(factors))
-    return " + ".join(parts) or "0"
 
+    def atom_text(atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return names[atom]
+        if not isinstance(atom, Operation):
+            raise TypeError(f"unknown atom {atom!r}")
+        left, right = host_text(atom.left, names), host_text(atom.right, names)
+        if atom.kind in ("max", "min"):
+            return f"{atom.kind}({left}, {right})"
+        return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
 
-def _host_atom(atom: Atom, names: Mapping[Symbol, str]) -> str:
-    if isinstance(atom, Symbol):
-        return names[atom]
-    if not isinstance(atom, Operation):
-        raise TypeError(f"unknown atom {atom!r}")
-    left, right = host_text(atom.left, names), host_text(atom.right, names)
-    if atom.kind in ("max", "min"):
-        return f"{atom.kind}({left}, {right})"
-    return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
+    return written(expr, atom_text)

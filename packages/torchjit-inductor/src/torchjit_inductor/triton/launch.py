@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ from torchjit_core.expr import Expr
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.indexing import largest
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, iterations
-from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, descriptor_type
+from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, descriptor_type, once
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
 from torchjit_inductor.triton.dot import DESCRIPTORS
@@ -104,29 +105,12 @@ class KernelVariants:
         registers = plan.registers if isinstance(plan, TilePlan) else 0
         options = (plan.num_warps, plan.num_stages, registers, self.arch)
         key = (source, tuple(arguments.items()), frozenset(aligned), *options, described)
-        mine: Future[MachineCode] = Future()
-        known = self._cache.setdefault(key, mine)
-        if known is not mine:  # perhaps not yet made: another thread is at it
-            return known.result()
-        try:
-            code = compile_text(
-                source,
-                function_name(self.kernel),
-                arguments,
-                frozenset(aligned),
-                arch=self.arch,
-                num_warps=plan.num_warps,
-                num_stages=plan.num_stages,
-                by=shared_workers().assemble,
-                operands=dict(zip(DESCRIPTORS, described, strict=False)),
-                registers=registers,
-            )
-        except BaseException as error:
-            del self._cache[key]
-            mine.set_exception(error)
-            raise
-        mine.set_result(code)
-        return code
+        make = functools.partial(
+            compile_text, source, function_name(self.kernel), arguments, frozenset(aligned), arch=self.arch,
+            num_warps=plan.num_warps, num_stages=plan.num_stages, by=shared_workers().assemble,
+            operands=dict(zip(DESCRIPTORS, described, strict=False)), registers=registers,
+        )  # fmt: skip
+        return once(self._cache, key, make)
 
     def wide(self) -> bool | None:
         """Do positions need 64 bits? None: the sizes decide, see `extents`."""

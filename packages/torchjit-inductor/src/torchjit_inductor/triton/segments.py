@@ -66,9 +66,11 @@ class _Ends:
     step: int
 
 
-def segments_of(kernel: LoopKernel, left: Value, right: Value) -> tuple[Segments, Value, Value] | None:
-    """The groups, and both operands without the masks that say them; None where the form is another one."""
+def segments_of(kernel: LoopKernel, left: Value, right: Value) -> tuple[Segments | None, Value, Value] | None:
+    """The groups, if there are any, and both operands without the masks that say them; None where the form is another one."""
     values = [v for v in kernel.values if v.op == "segment"]
+    if not values:
+        return None, left, right
     if len(values) != 1 or left.op != "load" or right.op != "load" or values[0].args[0].op != "index":
         return None
     (value,) = values

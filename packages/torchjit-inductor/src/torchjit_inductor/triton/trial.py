@@ -20,7 +20,7 @@ import attrs
 import torch
 
 from torchjit_core.forks import new_lock
-from torchjit_inductor.assembly.assemble import read_message, write_message
+from torchjit_inductor.assembly.assemble import Whole, read_message, write_message
 from torchjit_inductor.assembly.workers import end_process
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.triton.compile import MachineCode
@@ -299,7 +299,7 @@ class TrialProcess:
         if not select.select([answers], [], [], patience)[0]:
             process.kill()
             raise RuntimeError(f"no answer within {patience:.0f} s")
-        answer: tuple[str, Any] = read_message(_Whole(answers))  # type: ignore[arg-type]
+        answer: tuple[str, Any] = read_message(Whole(answers))  # type: ignore[arg-type]
         return answer
 
     def close(self) -> None:
@@ -310,20 +310,6 @@ class TrialProcess:
     def _end(self) -> int | None:
         process, self._process, self._ready = self._process, None, False
         return None if process is None else end_process(process)
-
-
-class _Whole:
-    """An unbuffered stream whose `read` returns as much as was asked for."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def read(self, count: int) -> bytes:
-        parts = []
-        while count and (part := self._stream.read(count)):
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
 
 
 def serve() -> None:
