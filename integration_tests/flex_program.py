@@ -31,7 +31,6 @@ from torchjit_inductor.attention.text import (
 )
 from torchjit_inductor.lowering.sizes import expression, meta_of
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
-from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import jit_function
 
 Call = tuple[FlexAttention, list[torch.Tensor]]
@@ -120,7 +119,7 @@ def problem_of(
         tensors |= {"gradient": _as(query, rows), "total": _as(query, rows[:3]), "shift": _as(query, rows[:3])}
         results = {name: _meta(t.sizes, t) for name, t in zip(("of_query", "of_key", "of_value"), places, strict=False)}
     varying = known(varying_sizes(places, list(results.values()), hints_of(fakes, args)))
-    return attention_problem(described, tensors, more, results, lambda device: TritonBackend.features, varying)
+    return attention_problem(described, tensors, more, results, varying)
 
 
 def hints_of(fakes: Sequence[Any], args: Sequence[torch.Tensor]) -> dict[Symbol, int]:

@@ -39,7 +39,7 @@ from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units
 from torchjit_inductor.attention.text import KernelText, Tiles, forward_text, keys_text
 from torchjit_inductor.lowering.registry import LOWERINGS
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode, compile_text
 
 # PyTorch compiles the making of masks, and warns about it.
@@ -97,7 +97,7 @@ def _varying(length: int) -> Any:
 
 
 def test_kernels_are_made_for_what_is_known_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = TritonBackend(TritonSettings(arch=90))._kernels
+    kernels = TritonBackend(arch=90)._kernels
     (attention, args), fakes = _varying(50)
     made: list[Varying] = []
     launched: list[tuple[int, ...]] = []
@@ -146,7 +146,7 @@ def test_few_queries_are_cut_along_the_keys() -> None:
 
 
 def test_what_parts_compute_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = TritonBackend(TritonSettings(arch=90))._kernels
+    kernels = TritonBackend(arch=90)._kernels
     problem = attrs.evolve(problem_of(_decoding("one_query_of_all_heads")), sizes=(2, 4, 1, 48))
     calls: list[tuple[KernelText, tuple[int, ...]]] = []
 
@@ -170,7 +170,7 @@ def test_what_parts_compute_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_queries_that_do_not_fit_in_parts_are_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = TritonBackend(TritonSettings(arch=90))._kernels
+    kernels = TritonBackend(arch=90)._kernels
     problem = attrs.evolve(problem_of(_decoding("three_queries")), sizes=(1, 4, 3, 4096), key_heads=2)
     names: list[list[str]] = []
 
@@ -204,7 +204,7 @@ def _programs(attention: Any, args: list[torch.Tensor], like: Any = None) -> tup
         node.meta["val"] = t
     for t, real in zip(fakes, args, strict=True):
         t.requires_grad_(real.requires_grad or any(t is f for f in fakes[:3]))
-    backend = TritonBackend(TritonSettings(arch=90))
+    backend = TritonBackend(arch=90)
     backend._start = lambda kernel, *rest: lambda: _nothing(kernel.name)  # type: ignore[method-assign,assignment]
     backend._kernels._launchers = lambda texts, *rest: [print] * len(texts)  # type: ignore[method-assign,assignment]
     inductor = torchjit_inductor.Inductor(cuda_backend=backend, attention=ATTENTION)
@@ -298,7 +298,7 @@ def test_the_operator_is_differentiable_twice(name: str) -> None:
 
 
 def test_what_triton_does_not_compile_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = TritonBackend(TritonSettings(arch=90))._kernels
+    kernels = TritonBackend(arch=90)._kernels
     problem = problem_of(_call("masked"))
     texts = [forward_text(problem, tiles) for tiles in tiles_for("attention", problem)]
     monkeypatch.setattr(kernels_of_attention, "compile_text", lambda *args, **options: 1 / 0)

@@ -22,7 +22,7 @@ from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.compiled import Inductor
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.cpp.depthwise import DepthwiseKernels
-from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.launch import KernelVariants, Variant
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.source import kernel_comments
@@ -87,7 +87,7 @@ class _NoWorkers:
 def listening(record: Record, *, triton: bool = True) -> Iterator[None]:
     """Events go to the record, and no compiler runs, while the block runs. `triton`: with what a GPU would get."""
     compile_graph = Inductor.__call__
-    gpu = TritonBackend(TritonSettings(arch=90))
+    gpu = TritonBackend(arch=90)
 
     def compile_both(
         self: Inductor, gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: Any = "inference",

@@ -56,13 +56,13 @@ def goldens() -> Programs:
     from replaying.listener import triton_texts
     from torchjit_inductor.attention.text import Tiles
     from torchjit_inductor.passes import run_passes
-    from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
+    from torchjit_inductor.triton.backend import TritonBackend
 
     def text(stage: str, make: Callable[[], str]) -> Callable[[Record], None]:
         return lambda record: record.add(stage, make())
 
     def triton_text(case: Any) -> str:
-        backend = TritonBackend(TritonSettings(arch=90))
+        backend = TritonBackend(arch=90)
         program = run_passes(triton.program_of(case), backend.passes({}))
         kernels = triton_texts(backend, triton.kernels_of(program), program.buffers, graph="graph", hints={})
         return "\n\n".join(kernel.source for kernel in kernels)

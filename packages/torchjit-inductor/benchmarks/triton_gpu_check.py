@@ -40,7 +40,7 @@ from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef
 from torchjit_inductor.triton import backend as backend_module
 from torchjit_inductor.triton import launch as launch_module
-from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.source import kernel_source
 
@@ -74,7 +74,7 @@ class Compiled:
                 fakes = [mode.from_tensor(x) for x in inputs]
                 gm = make_fx(function)(*fakes)
         self.program: Program = rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
-        backend = TritonBackend(TritonSettings(arch=arch))
+        backend = TritonBackend(arch=arch)
         self.program = run_passes(self.program, backend.passes({}))
         kernels = [s.kernel for s in self.program.steps if isinstance(s, KernelStep)]
         for kernel in kernels:

@@ -33,7 +33,7 @@ from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
 from torchjit_inductor.triton import autotune
 from torchjit_inductor.triton.autotune import ProductTuner
-from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import argument_type, compile_text, jit_function
 from torchjit_inductor.triton.contraction import contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver
@@ -65,8 +65,8 @@ def program_of(name: str) -> Program:
     function, specs = CASES[name]
     with FakeTensorMode(allow_non_fake_inputs=True):
         gm = make_fx(function)(*(torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in specs))
-    backend = TritonBackend(TritonSettings(arch=90))
-    program = lower_graph(gm, "graph", features=lambda device: backend.features, products=lambda product: True)
+    backend = TritonBackend(arch=90)
+    program = lower_graph(gm, "graph", products=lambda product: True)
     fused = fuse(program, {}, accepts=lambda kernel: backend.unsupported(kernel, program.buffers) is None)
     return rename_kernels(drop_roundings(remove_dead_stores(fused)))
 
@@ -186,7 +186,7 @@ def test_short_sums_are_formulas(shapes: tuple[tuple[int, ...], ...], calls: int
     with FakeTensorMode(allow_non_fake_inputs=True):
         x, w = (torch.empty(s, device="cuda") for s in shapes)
         gm = make_fx(lambda a, b: torch.sigmoid(a @ b))(x, w)
-    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    program = lower_graph(gm, "graph")
     assert sum(isinstance(s, ExternStep) for s in program.steps) == calls
     if calls:
         return
@@ -427,7 +427,7 @@ def test_descent_over_tiles_goes_on_for_as_long_as_it_pays(
 def _rows_kernel() -> tuple[LoopKernel, dict[str, Buffer]]:
     with FakeTensorMode(allow_non_fake_inputs=True):
         gm = make_fx(lambda x: x * 2)(torch.empty(1000, 1000, device="cuda"))
-    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    program = lower_graph(gm, "graph")
     (step,) = program.steps
     assert isinstance(step, KernelStep)
     return merged(step.kernel), dict(program.buffers)
@@ -490,7 +490,7 @@ class TestOnDevice:
 
     @pytest.mark.parametrize("dtype", [BF, I8])
     def test_split_products_are_right_and_measured(self, dtype: torch.dtype, tmp_path: Path) -> None:
-        backend = TritonBackend(TritonSettings(max_autotune=True, cache_dir=str(tmp_path)))
+        backend = TritonBackend(InductorSettings(max_autotune=True, cache_dir=str(tmp_path)))
         device = torch.device("cuda", torch.cuda.current_device())
         with _heard("autotune", "autotune_process_failed") as heard:
             backend.takes_product(MatrixProduct(dtype, device, 1, 64, 16384, 128, (0, 16384, 1), (0, 1, 16384)))
@@ -500,7 +500,7 @@ class TestOnDevice:
 
     def test_a_candidate_that_breaks_the_device_is_rejected(self, tmp_path: Path) -> None:
         """One that writes far outside of its operands."""
-        backend = TritonBackend(TritonSettings(max_autotune=True, cache_dir=str(tmp_path)))
+        backend = TritonBackend(InductorSettings(max_autotune=True, cache_dir=str(tmp_path)))
         tuner = backend._tuner
         device = torch.device("cuda", torch.cuda.current_device())
         product = MatrixProduct(BF, device, 1, 256, 256, 256, (0, 256, 1), (0, 1, 256))

@@ -19,7 +19,6 @@ from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.schedule.updates import combine_small
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef, memory_of
-from torchjit_inductor.triton.backend import TritonBackend
 
 aten = torch.ops.aten
 Function = Callable[..., Any]
@@ -28,7 +27,7 @@ Function = Callable[..., Any]
 def program_of(function: Function, inputs: Sequence[torch.Tensor]) -> Program:
     with FakeTensorMode():
         gm = make_fx(function)(*(torch.empty(x.shape, dtype=x.dtype, device="cuda") for x in inputs))
-    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    program = lower_graph(gm, "graph")
     return remove_dead_stores(fuse(program, {}))
 
 

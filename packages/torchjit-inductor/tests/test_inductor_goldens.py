@@ -80,7 +80,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 
 def text_of(fn: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> str:
     """Kernels and host program."""
-    lowered = lower_graph(trace(fn, inputs), "g", features=lambda device: CBackend.features)
+    lowered = lower_graph(trace(fn, inputs), "g")
     program = rename_kernels(drop_roundings(remove_dead_stores(fuse(lowered, {}))))
     backend = CBackend(InductorSettings(cache_dir=cache_dir(), vector_bytes=32))
     kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]

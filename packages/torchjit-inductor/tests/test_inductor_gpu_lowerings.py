@@ -18,7 +18,6 @@ from torchjit_inductor.lowering.graph_nodes import read_whole
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
-from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_torch.node_meta import FROM_PLACES
 
 aten = torch.ops.aten
@@ -32,7 +31,7 @@ def traced(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> torc
 
 
 def lowered(gm: torch.fx.GraphModule) -> Program:
-    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    program = lower_graph(gm, "graph")
     return remove_dead_stores(fuse(program, {}))
 
 

@@ -12,7 +12,6 @@ from inductor_testing import check, compiled, trace
 
 from torchjit_core.events import listen
 from torchjit_inductor import Inductor, InductorSettings
-from torchjit_inductor.codegen_protocol import FEATURES
 from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.fuse import fuse
@@ -84,7 +83,7 @@ def test_against_eager(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_evaluator_agrees(name: str) -> None:
     fn, inputs = CASES[name]
-    program = fuse(lower_graph(trace(fn, inputs), "g", features=lambda device: frozenset(FEATURES)), {})
+    program = fuse(lower_graph(trace(fn, inputs), "g"), {})
     memory = {
         b.name: torch.empty(b.span.evaluate({}), dtype=b.dtype)
         for b in program.buffers.values()

@@ -17,9 +17,10 @@ from test_inductor_triton_machine import BF, RecordingDriver, program_of
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.ir.kernel import LoopVar
 from torchjit_inductor.passes import run_passes
+from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import KernelStep
 from torchjit_inductor.triton.autotune import ProductTuner
-from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.occupancy import registers_of, resident, settled
 from torchjit_inductor.triton.plan import Axis, TilePlan
@@ -129,7 +130,7 @@ def _compile(
 
     monkeypatch.setattr("torchjit_inductor.triton.launch.compile_text", compile_text)
     driver = RecordingDriver()
-    backend = TritonBackend(TritonSettings(arch=arch, **settings), driver)
+    backend = TritonBackend(InductorSettings(**settings), driver, arch)
     program = run_passes(program_of(_sums, ((4096, 3072), BF), ((4096, 3072), BF)), backend.passes({}))
     first = next(s.kernel for s in program.steps if isinstance(s, KernelStep))
     for _ in range(times):

@@ -18,7 +18,6 @@ from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program, TensorRef
-from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.redundant_loads import derive_loads
 from torchjit_inductor.triton.split_reduction import split, split_program
@@ -30,7 +29,7 @@ def lowered(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Pro
     with FakeTensorMode():
         fakes = [torch.empty_strided(i.shape, i.stride(), dtype=i.dtype, device="cuda") for i in inputs]
         gm = make_fx(function)(*fakes)
-    return remove_dead_stores(fuse(lower_graph(gm, "graph", features=lambda device: TritonBackend.features), {}))
+    return remove_dead_stores(fuse(lower_graph(gm, "graph"), {}))
 
 
 def results(program: Program, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -27,7 +27,6 @@ from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernel
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import KernelStep, Program
-from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode, compile_text, jit_function
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.occupancy import settled
@@ -230,7 +229,7 @@ def program_of(case: Case, device: str = "cuda") -> Program:
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in case.inputs]
         gm = make_fx(case.function)(*inputs)
-    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    program = lower_graph(gm, "graph")
     return rename_kernels(remove_dead_stores(fuse(program, {})))
 
 

@@ -28,7 +28,7 @@ from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernel
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton import cuda
-from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import LoadedKernel
 from torchjit_inductor.triton.occupancy import registers_of
@@ -89,7 +89,7 @@ def program_of(function: Callable[..., Any], *inputs: tuple[tuple[int, ...], tor
     """The fused program of a function."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         gm = make_fx(function)(*[torch.empty(s, dtype=d, device="cuda:0") for s, d in inputs])
-    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    program = lower_graph(gm, "graph")
     return rename_kernels(remove_dead_stores(fuse(program, {})))
 
 
@@ -100,7 +100,7 @@ def compile_function(
     program = program_of(function, *inputs)
     driver = RecordingDriver()
     kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
-    backend = TritonBackend(TritonSettings(arch=arch), driver)
+    backend = TritonBackend(None, driver, arch)
     assert [backend.unsupported(k, program.buffers) for k in kernels] == [None] * len(kernels)
     return list(backend.compile(kernels, program.buffers, graph="graph", hints={})), driver
 
@@ -345,7 +345,7 @@ def test_operators_called_one_by_one_can_be_recorded_unless_they_wait_for_the_de
 def test_scratch_of_a_split_reduction_is_a_buffer_of_the_program() -> None:
     program = program_of(lambda x: x.float().sum(), ROWS)
     driver = RecordingDriver()
-    backend = TritonBackend(TritonSettings(arch=90), driver)
+    backend = TritonBackend(None, driver, 90)
     program = run_passes(program, backend.passes({}))
     first, second = (s.kernel for s in program.steps if isinstance(s, KernelStep))
     (scratch,) = first.writes
@@ -388,7 +388,7 @@ def symbolic_softmax() -> tuple[LoopKernel, dict[str, Buffer], Symbol]:
 def test_symbolic_sizes_choose_grid_and_width_at_launch() -> None:
     kernel, buffers, symbol = symbolic_scale()
     driver = RecordingDriver()
-    (made,) = TritonBackend(TritonSettings(arch=90), driver).compile([kernel], buffers, graph="g", hints={symbol: 4096})
+    (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={symbol: 4096})
     for size in (4096, 33, 2**26, 0):
         made.launch(16, 32, size)
     grids = [launch.programs for launch in driver.launches]
@@ -402,7 +402,7 @@ def test_symbolic_sizes_choose_grid_and_width_at_launch() -> None:
 def test_symbolic_rows_compile_and_specialise_on_divisibility() -> None:
     kernel, buffers, symbol = symbolic_softmax()
     driver = RecordingDriver()
-    (made,) = TritonBackend(TritonSettings(arch=90), driver).compile([kernel], buffers, graph="g", hints={symbol: 512})
+    (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={symbol: 512})
     made.launch(16, 32, 512)
     made.launch(16, 32, 513)
     first, second = driver.codes
@@ -416,7 +416,7 @@ def test_unsupported_kernels_are_named() -> None:
     a = ir.load("a", as_expr(x0), I64)
     store = Store("b", as_expr(x0), ir.apply("pow", a, a))
     kernel = LoopKernel("k", DEVICE, (LoopVar(x0, constant(8)),), (), (store,))
-    assert TritonBackend(TritonSettings(arch=90)).unsupported(kernel, buffers) == "pow of torch.int64"
+    assert TritonBackend(arch=90).unsupported(kernel, buffers) == "pow of torch.int64"
 
 
 def test_long_rows_that_are_read_twice_stay_in_the_cache() -> None:

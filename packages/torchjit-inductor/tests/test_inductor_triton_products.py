@@ -35,7 +35,7 @@ from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_store
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
 from torchjit_inductor.triton.autotune import Measured, ProductTuner
-from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode, jit_function
 from torchjit_inductor.triton.contraction import contraction, has_dot, key_of, plan_of
 from torchjit_inductor.triton.descriptors import OperandTiles
@@ -106,8 +106,8 @@ def _program(function: Callable[..., Any], specs: tuple[Spec, ...]) -> Program:
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in specs]
         gm = make_fx(function)(*inputs)
-    backend = TritonBackend(TritonSettings(arch=90))
-    program = lower_graph(gm, "graph", features=lambda device: backend.features, products=lambda product: True)
+    backend = TritonBackend(arch=90)
+    program = lower_graph(gm, "graph", products=lambda product: True)
     fused = fuse(program, {}, accepts=lambda kernel: backend.unsupported(kernel, program.buffers) is None)
     return rename_kernels(drop_roundings(remove_dead_stores(fused)))
 
@@ -383,8 +383,8 @@ def _settled(cost_of_kernel: float, cost_of_call: float) -> tuple[Program, list[
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         gm = make_fx(function)(*(torch.empty(s, dtype=BF, device="cuda") for s in ((40, 32), (32, 48), (48, 64))))
-    backend = TritonBackend(TritonSettings(arch=90))
-    program = lower_graph(gm, "graph", features=lambda device: backend.features, products=lambda product: True)
+    backend = TritonBackend(arch=90)
+    program = lower_graph(gm, "graph", products=lambda product: True)
     asked: list[str] = []
 
     def fused(p: Program) -> Program:
@@ -533,7 +533,7 @@ class TestOnDevice:
             if kind == "autotune":
                 heard.append(fields)
 
-        tuner = TritonBackend(TritonSettings(max_autotune=True, cache_dir=str(tmp_path)))
+        tuner = TritonBackend(InductorSettings(max_autotune=True, cache_dir=str(tmp_path)))
         device = torch.device("cuda", torch.cuda.current_device())
         start_listening(hear)
         try:

@@ -27,8 +27,7 @@ nothing. On a GPU it enqueues on the current stream and neither allocates nor sy
 the program, which `prepare` may add.
 
 Errors: `unsupported(kernel, buffers)` is asked for every kernel, also before two are fused; a text there keeps them apart, and
-a single kernel that is refused runs by `ir.evaluate` (slowly, with an event `fallback`). For what a backend lacks as a whole there
-are `FEATURES`.
+a single kernel that is refused runs by `ir.evaluate` (slowly, with an event `fallback`).
 `compile` raising is a bug, except `CompilerMissing`.
 """
 
@@ -49,7 +48,7 @@ from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.passes import Pass
 from torchjit_inductor.steps import Program
 
-__all__ = ["FEATURES", "NO_COMPILER", "CompiledKernel", "CompilerMissing", "KernelBackend"]
+__all__ = ["NO_COMPILER", "CompiledKernel", "CompilerMissing", "KernelBackend"]
 
 NO_COMPILER = reason(
     "TJ-IND-003",
@@ -82,24 +81,11 @@ class CompiledKernel:
     takes_tensors: bool = False
 
 
-FEATURES = ("bounded", "scatter", "scan", "sort")
-"""What a backend may lack: lowerings ask before they use it, and leave the op to aten where it is missing.
-
-* `bounded`: values of op `bounded` (`ir.values.BoundData`): computed positions that raise when they lie outside.
-* `scatter`: stores with `positions`, and mode `add` (`ir.kernel.Store`).
-* `scan`: values of op `scan` (`ir.values.SCANS`).
-* `sort`: values of op `sort` (`ir.values.sort`).
-"""
-
-
 class KernelBackend(Protocol):
     """A code generator for one kind of device. Of what it does not say itself it does nothing."""
 
     language: str
     """`c` or `triton`, for events."""
-
-    features: frozenset[str]
-    """Which of `FEATURES` it has."""
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why this backend cannot compile the kernel, or None when it can."""

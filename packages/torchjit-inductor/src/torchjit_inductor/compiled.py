@@ -237,7 +237,7 @@ class Inductor:
             layouts = preferred_layouts(gm, self._choices) if race else frozenset()
             rounds = self.settings.emulate_precision_casts
             return lower_graph(
-                gm, name, layouts, self._features, rounds_each=rounds, products=self._products(), attention=self._attention
+                gm, name, layouts, rounds_each=rounds, products=self._products(), attention=self._attention
             )  # fmt: skip
 
     def _compiled(
@@ -350,9 +350,6 @@ class Inductor:
 
         return kernels
 
-    def _features(self, device: torch.device) -> frozenset[str]:
-        return self._backend(device.type).features
-
     def _refusal(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why the kernel's backend cannot compile it, or None."""
         return self._backend(kernel.device.type).unsupported(kernel, buffers)
@@ -367,17 +364,10 @@ class Inductor:
         if kind == "cuda" and kind not in self._backends:
             try:
                 # Importing Triton takes a second and is only needed for CUDA graphs.
-                from torchjit_inductor.triton.backend import TritonBackend, TritonSettings  # noqa: PLC0415
+                from torchjit_inductor.triton.backend import TritonBackend  # noqa: PLC0415
             except ImportError as error:
                 raise CompilerMissing(f"Triton cannot be imported: {error}") from None
-            settings = TritonSettings(
-                max_autotune=self.settings.max_autotune,
-                coordinate_descent_tuning=self.settings.coordinate_descent_tuning,
-                autotune_in_process=not self.settings.autotune_in_subproc,
-                autotune_seconds=self.settings.autotune_seconds,
-                cache_dir=self.settings.cache_dir,
-            )
-            self._backends[kind] = TritonBackend(settings)
+            self._backends[kind] = TritonBackend(self.settings)
         if kind not in self._backends:
             raise GraphNotSupported(f"no code generator for {kind}")
         return self._backends[kind]

@@ -82,7 +82,6 @@ def attention_formulas(
     call: AttentionCall,
     sizes: Sequence[int | Expr],
     outside: Sequence[Strided],
-    features: Callable[[torch.device], frozenset[str]],
     renamed: Mapping[Symbol, Expr],
 ) -> Formulas:
     """The functions as values.
@@ -90,13 +89,12 @@ def attention_formulas(
     Args:
         sizes: batch, heads, queries, keys.
         outside: the tensors that they use.
-        features: see `codegen_protocol.FEATURES`.
         renamed: the symbols of the graph as kernels know them.
 
     Raises:
         NotLowered: a function does what no kernel does.
     """
-    builder = Builder(features)
+    builder = Builder()
     # Under names of their own, from their first elements on: kernels get addresses.
     outside = [
         Strided(f"outside{n}", _known(t.sizes, renamed), _known(t.strides, renamed), constant(0), t.dtype, t.device)

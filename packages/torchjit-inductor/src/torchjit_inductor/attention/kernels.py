@@ -51,7 +51,6 @@ def attention_problem(
     tensors: Mapping[str, Strided],
     more: Sequence[Strided],
     results: Mapping[str, TensorMeta],
-    features: Callable[[torch.device], frozenset[str]],
     varying: Varying = NOTHING,
 ) -> AttentionProblem:
     """What the kernels' texts depend on.
@@ -80,7 +79,7 @@ def attention_problem(
     lists = _lists(call, more, numbers)
     sizes = (batch, heads, queries, keys)
     outside = more[call.outside :]
-    formulas = attention_formulas(call, sizes, outside, features, renamed)
+    formulas = attention_formulas(call, sizes, outside, renamed)
     _check(formulas)
     buffers = {
         name: Buffer(name, t.dtype, t.device, t.sizes, t.strides) for name, t in formulas.tensors.items()

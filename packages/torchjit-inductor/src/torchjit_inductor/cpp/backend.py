@@ -13,7 +13,7 @@ import torch
 
 from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
-from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel, KernelBackend
+from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.kernel import can_fail, generate, heading
 from torchjit_inductor.cpp.loader import load
@@ -38,7 +38,6 @@ class CBackend(KernelBackend):
     """Vectorised C++ for the CPU; see the package's `cpp` folder. Products are raced between two libraries instead, see `matmul`."""
 
     language = "c"
-    features = frozenset(FEATURES)
 
     def __init__(self, settings: InductorSettings) -> None:
         self._settings = settings

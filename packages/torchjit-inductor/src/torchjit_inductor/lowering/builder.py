@@ -87,14 +87,9 @@ class Savepoint:
 
 @final
 class Builder:
-    """Collects buffers and steps while a graph is lowered.
+    """Collects buffers and steps while a graph is lowered."""
 
-    Args:
-        features: which of `codegen_protocol.FEATURES` the backend of a device has; none by default.
-    """
-
-    def __init__(self, features: Callable[[torch.device], frozenset[str]] | None = None) -> None:
-        self._features = features
+    def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
         self.origin = Origin("", "")
@@ -133,15 +128,6 @@ class Builder:
         self.buffers[name] = Buffer(name, meta.dtype, meta.device, meta.sizes, meta.strides)
         return Strided(name, meta.sizes, meta.strides, constant(0), meta.dtype, meta.device)
 
-    def require(self, feature: str, device: torch.device) -> None:
-        """Go on only if the device's backend has a feature.
-
-        Raises:
-            NotLowered: it has not.
-        """
-        if self._features is None or feature not in self._features(device):
-            raise NotLowered(f"no {feature} on {device.type}")
-
     # ------------------------------------------------------------------ into memory
     def may_overwrite(self, tensor: Lowered, meta: TensorMeta) -> Strided | None:
         """The current node's first operand, if the node may write its result over it; else None."""
@@ -168,6 +154,13 @@ class Builder:
                 tensor.stored = self._materialized(tensor, strides or tensor.layout, stem)
             return tensor.stored
         raise TypeError(f"unknown kind of tensor {type(tensor).__name__}")
+
+    def laid_out(self, tensor: Lowered, strides: Index) -> Strided:
+        """A tensor in memory with exactly these strides: a copy where it has others there."""
+        place = self.materialize(tensor, strides)
+        if place.same_layout(TensorMeta(place.sizes, strides, place.dtype, place.device)):
+            return place
+        return self.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), strides)
 
     def _materialized(self, tensor: Lazy, strides: Index | None, stem: str) -> Strided:
         strides = contiguous_strides(tensor.sizes) if strides is None else strides

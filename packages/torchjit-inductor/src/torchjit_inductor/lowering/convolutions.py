@@ -14,7 +14,7 @@ from torchjit_core.expr import constant
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lowered, Strided, TensorMeta
 
 __all__: list[str] = []
 
@@ -72,15 +72,7 @@ def _images(b: Builder, options: Any, weight: Lowered, *sequences: Lowered) -> t
     if [n.value for n in weight.sizes[:2]] != [groups, 1] or weight.sizes[2].value is None:
         raise NotLowered("not depthwise")
     filters = b.materialize(weight)
-    return (*(_image(_innermost(b, s)) for s in sequences), _image(filters))
-
-
-def _innermost(b: Builder, tensor: Lowered) -> Strided:
-    wanted = _rows_strides(tensor.sizes)
-    place = b.materialize(tensor, wanted)
-    if place.same_layout(TensorMeta(tensor.sizes, wanted, tensor.dtype, tensor.device)):
-        return place
-    return b.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), wanted)
+    return (*(_image(b.laid_out(s, _rows_strides(s.sizes))) for s in sequences), _image(filters))
 
 
 def _rows_strides(sizes: Index) -> Index:

@@ -71,7 +71,6 @@ def _few(meta: TensorMeta, x: Lazy) -> bool:
 
 def _gathered(b: Builder, meta: TensorMeta, x: Lowered, places: Callable[[Point], Places]) -> Lazy:
     """A tensor whose element at a point is `x` at the computed place."""
-    b.require("bounded", meta.device)
     if isinstance(x, Lazy) and _few(meta, x):
 
         def far(point: Point) -> Value:

@@ -98,7 +98,6 @@ def lower_graph(
     gm: torch.fx.GraphModule,
     name: str,
     channels_last: Set[torch.fx.Node] = frozenset(),
-    features: Callable[[torch.device], frozenset[str]] | None = None,
     *,
     rounds_each: bool = False,
     products: ProductChoice | None = None,
@@ -107,7 +106,6 @@ def lower_graph(
     """Lower a functional ATen graph.
 
     Args:
-        features: which of `codegen_protocol.FEATURES` the backend of a device has; none by default.
         channels_last: nodes whose result, if it is stored, is stored with the channels innermost.
         rounds_each: each result of a 16-bit type is rounded to it, as in memory, also inside a kernel.
         products: whether a product of matrices becomes a kernel; None: it is left to aten.
@@ -117,7 +115,7 @@ def lower_graph(
         GraphNotSupported: it has values that are neither tensors nor integers that follow from the inputs.
     """
     try:
-        return _GraphLowering(gm, name, channels_last, features, rounds_each, products, attention).run()
+        return _GraphLowering(gm, name, channels_last, rounds_each, products, attention).run()
     except NotLowered as refusal:
         # Of the whole graph, or a formula that was only evaluated later.
         raise GraphNotSupported(str(refusal)) from None
@@ -162,14 +160,13 @@ class _GraphLowering:
         gm: torch.fx.GraphModule,
         name: str,
         channels_last: Set[torch.fx.Node],
-        features: Callable[[torch.device], frozenset[str]] | None,
         rounds_each: bool,
         products: ProductChoice | None,
         attention: AttentionChoice | None,
     ) -> None:
         self.gm, self.name, self.channels_last, self.rounds_each = gm, name, channels_last, rounds_each
         self.products, self.attention = products, attention
-        self.builder = Builder(features)
+        self.builder = Builder()
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[str | Expr | HostNumber | None] = []
         self.mutations: list[tuple[torch.fx.Node, Strided]] = []

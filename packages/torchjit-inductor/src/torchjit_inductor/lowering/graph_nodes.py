@@ -131,9 +131,14 @@ def is_test(op: object) -> bool:
 def _writes_a_part(node: object) -> bool:
     if not isinstance(node, torch.fx.Node) or node.target not in _PARTIAL_WRITES:
         return False
+    return isinstance(node.args[0], torch.fx.Node) and node.args[0] not in _behind_first(node)
+
+
+def _behind_first(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The operands but the first."""
     others: list[torch.fx.Node] = []
     torch.fx.map_arg((node.args[1:], node.kwargs), others.append)
-    return isinstance(node.args[0], torch.fx.Node) and node.args[0] not in others
+    return others
 
 
 _PICKS = frozenset([_aten.gather.default, _aten.index.Tensor, _aten.index_select.default, _aten.embedding.default])
@@ -181,9 +186,7 @@ def _reads_few(node: torch.fx.Node, user: torch.fx.Node, steps: int = _STEPS) ->
     if type(have) is not int or type(want) is not int:
         return False
     if user.target in _PICKS:
-        others: list[torch.fx.Node] = []
-        torch.fx.map_arg((user.args[1:], user.kwargs), others.append)
-        return user.args[0] is node and node not in others and want * _FEW <= have
+        return user.args[0] is node and node not in _behind_first(user) and want * _FEW <= have
     by_element = torch.Tag.pointwise in getattr(user.target, "tags", ()) or user.target in (
         *SAME_PLACE,
         _aten._to_copy.default,

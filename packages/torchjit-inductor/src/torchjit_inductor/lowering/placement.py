@@ -83,9 +83,7 @@ def as_traced(b: Builder, node: Any, arg: Any, meta_of: Callable[[torch.Tensor],
         return arg
     if arg.dtype not in KERNEL_DTYPES:
         return arg
-    meta = meta_of(node.meta["val"])
-    place = b.materialize(arg, meta.strides)
-    return place if place.same_layout(meta) else b.materialize(_copied(place), meta.strides)
+    return b.laid_out(arg, meta_of(node.meta["val"]).strides)
 
 
 def _copied(place: Strided) -> Lazy:
@@ -133,11 +131,7 @@ def _in_channels_last(b: Builder, arg: Any) -> Any:
     """A 4-d tensor in memory with its channels innermost; anything else as it is."""
     if not isinstance(arg, Lowered) or len(arg.sizes) != 4:
         return arg
-    strides = channels_last_strides(arg.sizes)
-    place = b.materialize(arg, strides)
-    if place.same_layout(TensorMeta(arg.sizes, strides, arg.dtype, arg.device)):
-        return place
-    return b.materialize(_copied(place), strides)
+    return b.laid_out(arg, channels_last_strides(arg.sizes))
 
 
 def _turned(meta: TensorMeta | None) -> TensorMeta | None:

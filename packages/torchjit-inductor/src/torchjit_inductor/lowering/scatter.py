@@ -67,8 +67,6 @@ def _scattered(
     Args:
         sizes: of the loops; points have one index expression for each.
     """
-    b.require("scatter", meta.device)
-    b.require("bounded", meta.device)
     if mode == "add":
         _check_addition(meta)
     if mode == "add" and meta.dtype in HALF:
@@ -110,7 +108,6 @@ def _scatter(
 
     others = [k for k in range(len(x.sizes)) if k != dim]
     if not b.in_place and index.sizes[dim].value == 1 and all(index.sizes[k] is x.sizes[k] for k in others):
-        b.require("bounded", meta.device)
         return _one_per_row(meta, x, dim, position, given, mode)
 
     return _scattered(b, meta, x, index.sizes, lambda p: moved_to(p, dim, size, position(p)), given.value, mode)
@@ -254,7 +251,6 @@ def _embedding_backward(
 def _running(
     kind: str, b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: torch.dtype | None = None
 ) -> Lowered:
-    b.require("scan", meta.device)
     wide = accumulate_dtype(meta.dtype)
     if wide == torch.float32 and meta.dtype == torch.float32 and meta.device.type == "cpu":
         wide = torch.float64  # as eager does

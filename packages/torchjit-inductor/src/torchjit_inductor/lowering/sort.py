@@ -34,7 +34,6 @@ def _sorted(
             Lazy(x.sizes, x.dtype, x.device, first),
             Lazy(x.sizes, torch.int64, x.device, lambda point: zeros),
         )
-    b.require("sort", x.device)
     split = Split.of(x, dim)
     size, wide = split.count.value, x.dtype.itemsize == 8
     if x.device.type == "cpu":

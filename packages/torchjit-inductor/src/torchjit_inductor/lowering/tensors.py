@@ -12,7 +12,7 @@ from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_inductor.indexing import join_digits, simplify
 from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.kernel import Origin
-from torchjit_inductor.ir.values import Scalar, Value, load, where
+from torchjit_inductor.ir.values import Scalar, Value, apply, load, where
 from torchjit_inductor.ir.values import constant as number
 
 __all__ = [
@@ -75,8 +75,6 @@ class Point:
 
     def under(self, mask: Value) -> Point:
         """Narrowed by a mask."""
-        from torchjit_inductor.ir.values import apply  # noqa: PLC0415  # keeps the module's names few
-
         return attrs.evolve(self, mask=mask if self.mask is None else apply("and", self.mask, mask))
 
 

@@ -15,9 +15,9 @@ import attrs
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.estimates import estimate
 from torchjit_inductor.indexing import loop_symbol, stride
-from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores
+from torchjit_inductor.ir.kernel import LoopVar
 
-__all__ = ["Space", "aligned", "rewritten"]
+__all__ = ["Space", "aligned", "space_of"]
 
 
 @final
@@ -57,8 +57,9 @@ def aligned(
     # Loops along which neither access moves are paired in order.
     still_left = [d for d in left if d.stride.value == 0]
     still_right = [d for d in right if d.stride.value == 0]
-    rest = _match_sizes(still_left, still_right)
-    return None if rest is None else pairs + rest
+    if [d.size for d in still_left] != [d.size for d in still_right]:
+        return None
+    return pairs + list(zip(still_left, still_right, strict=True))
 
 
 def _digits(loops: Sequence[LoopVar], index: Expr) -> list[_Digit] | None:
@@ -93,12 +94,6 @@ def _match(left: list[_Digit], right: list[_Digit]) -> list[tuple[_Digit, _Digit
                 return None
         pairs.append((a, b))
     return None if left or right else pairs
-
-
-def _match_sizes(left: list[_Digit], right: list[_Digit]) -> list[tuple[_Digit, _Digit]] | None:
-    if [d.size for d in left] == [d.size for d in right]:
-        return list(zip(left, right, strict=True))
-    return None
 
 
 def _divides(small: Expr, large: Expr) -> bool:
@@ -145,8 +140,3 @@ def space_of(
 
 def _magnitude(scale: Expr) -> float:
     return float(estimate(scale, {}, 61))
-
-
-def rewritten(kernel: LoopKernel, mapping: Mapping[Symbol, Expr]) -> tuple[Store, ...]:
-    """The stores of a kernel with its loop variables replaced."""
-    return rewrite_stores(kernel.stores, mapping)

@@ -25,7 +25,7 @@ from torchjit_inductor.ir.kernel import (
     scans_itself,
 )
 from torchjit_inductor.ir.values import IN_ORDER, Value, cast, walk
-from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
+from torchjit_inductor.schedule.align import Space, aligned, space_of
 from torchjit_inductor.schedule.delay import fuse_delayed
 from torchjit_inductor.schedule.digits import with_split_loops
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, memory_of
@@ -315,7 +315,7 @@ def _loads(kernel: LoopKernel) -> dict[str, list[Expr]]:
 def _joined(
     first: LoopKernel, second: LoopKernel, space: Space, first_outer: bool, second_outer: bool
 ) -> LoopKernel | str:
-    before, after = rewritten(first, space.first), rewritten(second, space.second)
+    before, after = rewrite_stores(first.stores, space.first), rewrite_stores(second.stores, space.second)
     if first_outer:
         before = tuple(attrs.evolve(s, outer=True) for s in before)
     if second_outer:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, final
 
-import attrs
 import torch
 
 from torchjit_core.events import phase
@@ -18,12 +17,13 @@ from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.attention.kernels import AttentionKernels, attention_problem
 from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units, varying_sizes
 from torchjit_inductor.attention.text import AttentionProblem
-from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel, KernelBackend
+from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.passes import Pass
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
+from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import Program
 from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.compile import MachineCode
@@ -40,36 +40,15 @@ from torchjit_inductor.triton.source import kernel_comments
 from torchjit_inductor.triton.split_reduction import split_program
 from torchjit_inductor.triton.trial import TrialProcess
 
-__all__ = ["TritonBackend", "TritonSettings"]
+__all__ = ["TritonBackend"]
 
 _ATOMIC = frozenset((torch.float32, torch.float64, torch.int32, torch.int64))
 
+_THREADS = min(8, os.cpu_count() or 1)
+"""So many kernels are compiled at once where no processes do it."""
+
 _EIGHT_BIT_FLOATS = 89
 """Compute capability from which on matrix units take them."""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class TritonSettings:
-    """Choices for the Triton backend.
-
-    Attributes:
-        arch: compute capability to compile for, 90 for sm_90; None asks the device.
-        compile_threads: how many kernels are compiled at once where no processes do it.
-        max_autotune: measure products of matrices as kernels against the library.
-        coordinate_descent_tuning: vary the plans of kernels, and the tiles of products, for as long as that makes them faster.
-        autotune_in_process: run the products' candidates in this process rather than in one that may crash.
-        autotune_seconds: that may be spent on all of it.
-        cache_dir: where measurements are kept; see `InductorSettings`.
-    """
-
-    arch: int | None = None
-    compile_threads: int = attrs.field(factory=lambda: min(8, os.cpu_count() or 1))
-    max_autotune: bool = False
-    coordinate_descent_tuning: bool = False
-    autotune_in_process: bool = False
-    autotune_seconds: float = 120.0
-    cache_dir: str | None = None
 
 
 @final
@@ -77,22 +56,24 @@ class TritonBackend(KernelBackend):
     """Compiles kernels with Triton and launches them through the CUDA driver.
 
     Args:
-        settings: choices; the defaults if None.
+        settings: how to compile.
         driver: for tests; the CUDA driver if None.
+        arch: compute capability to compile for, 90 for sm_90; None asks the device.
     """
 
     language = "triton"
-    features: frozenset[str] = frozenset(FEATURES)
 
-    def __init__(self, settings: TritonSettings | None = None, driver: KernelDriver | None = None) -> None:
-        self._settings = settings or TritonSettings()
+    def __init__(
+        self, settings: InductorSettings | None = None, driver: KernelDriver | None = None, arch: int | None = None
+    ) -> None:
+        self._settings = chosen = settings or InductorSettings()
         self._driver: KernelDriver = driver or CudaDriver()
+        self._known_arch = arch
         self._cache: dict[tuple[object, ...], Future[MachineCode]] = {}
-        chosen = self._settings
-        self._kernels = AttentionKernels(self._driver, self._arch, chosen.compile_threads)
+        self._kernels = AttentionKernels(self._driver, self._arch, _THREADS)
         self._tuner = ProductTuner(
-            chosen.cache_dir, chosen.autotune_seconds, chosen.compile_threads, self._driver, self._arch, self._cache,
-            None if chosen.autotune_in_process else TrialProcess(), chosen.coordinate_descent_tuning,
+            chosen.cache_dir, chosen.autotune_seconds, _THREADS, self._driver, self._arch, self._cache,
+            TrialProcess() if chosen.autotune_in_subproc else None, chosen.coordinate_descent_tuning,
         )  # fmt: skip
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
@@ -131,7 +112,7 @@ class TritonBackend(KernelBackend):
         """Compile all the kernels of one graph, several at a time."""
         workers = shared_workers()
         # A thread for each process, and one that compiles here.
-        threads = max(self._settings.compile_threads, workers.count + 1)
+        threads = max(_THREADS, workers.count + 1)
         with phase("triton_compile"), ThreadPoolExecutor(threads) as pool:
             pending = [self._start(k, buffers, hints, pool) for k in kernels]
             return [finish() for finish in pending]
@@ -170,7 +151,7 @@ class TritonBackend(KernelBackend):
         build = self._kernels.backward if backward else self._kernels.forward
 
         def problem(varying: Varying) -> AttentionProblem:
-            return attention_problem(call, tensors, rest, results, lambda device: self.features, varying)
+            return attention_problem(call, tensors, rest, results, varying)
 
         def make(varying: Varying) -> Callable[..., Any]:
             with phase("triton_compile"):
@@ -213,7 +194,7 @@ class TritonBackend(KernelBackend):
         return plan_of(kernel, found, self._tuner.choice(kernel, found, buffers), buffers)
 
     def _arch(self, device: torch.device) -> int:
-        if self._settings.arch is not None:
-            return self._settings.arch
+        if self._known_arch is not None:
+            return self._known_arch
         major, minor = torch.cuda.get_device_capability(device)
         return major * 10 + minor

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping, Set
-from typing import Protocol, final
+from typing import Protocol, TypeAlias
 
 import attrs
 
@@ -41,18 +41,8 @@ class StepTimer(Protocol):
         ...
 
 
-@final
-@attrs.frozen
-class _Steps:
-    """The steps of a program that can be timed, those that look alike together.
-
-    Attributes:
-        counts: how often each occurs.
-        samples: one of each.
-    """
-
-    counts: collections.Counter[object]
-    samples: dict[object, tuple[Step, Mapping[str, Buffer]]]
+_Samples: TypeAlias = "dict[object, tuple[Step, Mapping[str, Buffer]]]"
+"""Steps that can be timed, one of those that look alike."""
 
 
 def settle_products(program: Program, fused: Callable[[Program], Program], timer: StepTimer) -> Program:
@@ -82,11 +72,11 @@ def settle_products(program: Program, fused: Callable[[Program], Program], timer
             elif timer.wins_alone(step.kernel, whole.buffers):
                 kept.add(name)
     if classes:
-        none = _steps(fused(_with_calls(program, plain.keys())), timer)
+        none, of_none = _steps(fused(_with_calls(program, plain.keys())), timer)
     for names in classes.values():
-        some = _steps(fused(_with_calls(program, plain.keys() - set(names))), timer)
-        new = _total(some, some.counts - none.counts, timer)
-        old = _total(none, none.counts - some.counts, timer)
+        some, of_some = _steps(fused(_with_calls(program, plain.keys() - set(names))), timer)
+        new = _total(of_some, some - none, timer)
+        old = _total(of_none, none - some, timer)
         stays = new is not None and old is not None and new < GAIN * old
         emit("product_settled", products=sorted(names), kernel_seconds=new, library_seconds=old, kept=stays)
         if stays:
@@ -104,19 +94,19 @@ def _with_calls(program: Program, names: Set[str]) -> Program:
     return attrs.evolve(program, steps=tuple(steps), products=left)
 
 
-def _steps(program: Program, timer: StepTimer) -> _Steps:
-    found = _Steps(collections.Counter(), {})
-    for step in program.steps:
-        look = timer.look(step, program.buffers)
-        found.counts[look] += 1
-        found.samples.setdefault(look, (step, program.buffers))
-    return found
+def _steps(program: Program, timer: StepTimer) -> tuple[collections.Counter[object], _Samples]:
+    """How often each look occurs, and a sample of it."""
+    looks = [timer.look(step, program.buffers) for step in program.steps]
+    samples: _Samples = {
+        look: (step, program.buffers) for look, step in zip(reversed(looks), reversed(program.steps), strict=True)
+    }
+    return collections.Counter(looks), samples
 
 
-def _total(steps: _Steps, counts: Mapping[object, int], timer: StepTimer) -> float | None:
+def _total(samples: _Samples, counts: Mapping[object, int], timer: StepTimer) -> float | None:
     total = 0.0
     for look, count in counts.items():
-        took = timer.seconds(*steps.samples[look])
+        took = timer.seconds(*samples[look])
         if took is None:
             return None
         total += took * count

@@ -213,6 +213,9 @@ class _Split:
         inside = as_expr(self.rest.symbol) if self.length > 1 else constant(0)
         self.position = as_expr(self.part.symbol) * self.length + inside
         self.even = total == self.length * self.chunks
+        # The last part does its last element again and again.
+        last = self.position if self.even else minimum(self.position, (total or 1) - 1)
+        self.clamped = {self.cut.symbol: last}
         self.stores = any(_stage_of(s) == 0 for s in kernel.stores)
         self.inside = ir.apply("lt", ir.index_value(self.position), ir.constant(total, torch.int64))
         reductions = _reductions(kernel)
@@ -230,7 +233,7 @@ class _Split:
         offset = self._offset((self.part,))
         loads = {v: ir.load(b.name, offset, v.dtype) for v, b in scratch.items()}
         joined = {v: self._second(v, loads) for v in self.reductions}
-        outer = [attrs.evolve(s, value=_replace(s.value, joined)) for s in middle]
+        outer = [attrs.evolve(s, value=ir.substitute(s.value, {}, joined.get)) for s in middle]
         used = [v for v in self.reductions if any(v in ir.walk(s.value) for s in late)]
         whole = {v: self._scratch(f"whole{n}", v, ()) for n, v in enumerate(used)}
         outer += [Store(b.name, self._offset(()), joined[v], outer=True) for v, b in whole.items()]
@@ -242,14 +245,17 @@ class _Split:
         """Reduces the parts, and does what needs no reduction."""
         offset = self._offset((self.part,))
         stores = [Store(scratch[v].name, offset, self._first(v), outer=True) for v in self.reductions]
-        stores += [attrs.evolve(s, index=self._moved(s.index), value=self._clamped(s.value)) for s in early]
+        stores += [
+            attrs.evolve(s, index=s.index.substitute(self.clamped), value=ir.substitute(s.value, self.clamped))
+            for s in early
+        ]
         return self._stage("partial", (self.part, *self.kernel.outer), self.inner, stores)
 
     def _apply(self, early: Sequence[Store], late: Sequence[Store], whole: Mapping[Value, Buffer]) -> LoopKernel:
         """Does what needs joined results at every inner point."""
         kernel = self.kernel
         known = {v: ir.load(b.name, self._offset(()), v.dtype) for v, b in whole.items()}
-        stores = self._from_memory([attrs.evolve(s, value=_replace(s.value, known)) for s in late], early)
+        stores = self._from_memory([attrs.evolve(s, value=ir.substitute(s.value, {}, known.get)) for s in late], early)
         if any(v.op == "reduce" for v in ir.walk(*(s.value for s in stores))):
             return merged(self._stage("apply", kernel.outer, kernel.inner, stores))
         loops = _memory_order((*kernel.outer, *kernel.inner), stores[0].index)
@@ -269,7 +275,7 @@ class _Split:
             made = ir.load(done.buffer, done.index, self.buffers[done.buffer].dtype)
             if done.mode != "set" or value.op == "load" or made.dtype != value.dtype:
                 continue
-            read = [attrs.evolve(s, value=_replace(s.value, {value: made})) for s in late]
+            read = [attrs.evolve(s, value=ir.substitute(s.value, {}, {value: made}.get)) for s in late]
             if self._bytes_read(read) < self._bytes_read(late):
                 late = read
         return late
@@ -289,17 +295,6 @@ class _Split:
         """Where a result lies: part by part, within it like the outer loops."""
         return flat_index((*loops, *self.kernel.outer))
 
-    def _moved(self, index: Expr) -> Expr:
-        """An index of the kernel as one of the first stage; the last part does its last element again and again."""
-        position = self.position
-        if not self.even:
-            position = minimum(position, (self.cut.size.value or 1) - 1)
-        return index.substitute({self.cut.symbol: position})
-
-    def _clamped(self, value: Value) -> Value:
-        position = self.position if self.even else minimum(self.position, (self.cut.size.value or 1) - 1)
-        return ir.substitute(value, {self.cut.symbol: position})
-
     def _first(self, value: Value) -> Value:
         """The reduction of one part."""
         if value.data in ir.DOTS:
@@ -308,7 +303,7 @@ class _Split:
         if self.even:
             return ir.reduce(value.data, ir.substitute(value.args[0], {self.cut.symbol: self.position}))
         if self.stores:
-            operand = self._clamped(value.args[0])
+            operand = ir.substitute(value.args[0], self.clamped)
         else:
             operand = ir.substitute(value.args[0], {self.cut.symbol: self.position}, self._mask)
         return ir.reduce(
@@ -352,15 +347,3 @@ def _memory_order(loops: Sequence[LoopVar], index: Expr) -> list[LoopVar]:
 def _mean(m2: Value) -> Value:
     """The mean that belongs to a sum of squared distances."""
     return ir.reduce("welford_mean", m2.args[0])
-
-
-def _replace(root: Value, replaced: Mapping[Value, Value]) -> Value:
-    """`root` with its reductions replaced."""
-    memo: dict[Value, Value] = {}
-    for node in ir.walk(root):
-        if node in replaced:
-            memo[node] = replaced[node]
-        else:
-            args = tuple(memo[a] for a in node.args)
-            memo[node] = node if args == node.args else Value(node.op, args, node.dtype, node.data)
-    return memo[root]
