@@ -29,6 +29,7 @@ from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
 from torchjit_inductor.triton import autotune
@@ -39,7 +40,6 @@ from torchjit_inductor.triton.contraction import contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver
 from torchjit_inductor.triton.descent import PlanTuner, shape_from_disk, shape_of
 from torchjit_inductor.triton.emit import pointer_names
-from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import function_name, kernel_source

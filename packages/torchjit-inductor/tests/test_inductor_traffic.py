@@ -16,9 +16,9 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
 from torchjit_inductor.ir.values import load
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program, TensorRef
-from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.redundant_loads import derive_loads
 from torchjit_inductor.triton.split_reduction import split, split_program
 

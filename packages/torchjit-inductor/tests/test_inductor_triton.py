@@ -24,11 +24,11 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
 from torchjit_inductor.ir.values import load, reduce
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton.compile import MachineCode, compile_text, jit_function
-from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.occupancy import settled
 from torchjit_inductor.triton.plan import Axis, TilePlan, make_plan
 from torchjit_inductor.triton.source import function_name, kernel_source

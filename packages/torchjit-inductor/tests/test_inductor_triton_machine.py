@@ -412,11 +412,10 @@ def test_symbolic_rows_compile_and_specialise_on_divisibility() -> None:
 
 def test_unsupported_kernels_are_named() -> None:
     x0 = Symbol("x0", 0, 7)
-    buffers = {n: Buffer(n, I64, DEVICE, (constant(8),), (constant(1),)) for n in ("a", "b")}
-    a = ir.load("a", as_expr(x0), I64)
-    store = Store("b", as_expr(x0), ir.apply("pow", a, a))
+    buffers = {n: Buffer(n, torch.int16, DEVICE, (constant(8),), (constant(1),)) for n in ("a", "b")}
+    store = Store("b", as_expr(x0), ir.load("a", as_expr(x0), torch.int16), mode="add")
     kernel = LoopKernel("k", DEVICE, (LoopVar(x0, constant(8)),), (), (store,))
-    assert TritonBackend(arch=90).unsupported(kernel, buffers) == "pow of torch.int64"
+    assert TritonBackend(arch=90).unsupported(kernel, buffers) == "atomic addition of torch.int16"
 
 
 def test_long_rows_that_are_read_twice_stay_in_the_cache() -> None:

@@ -32,6 +32,7 @@ from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.lowering.grouped import Groups
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
 from torchjit_inductor.triton.autotune import Measured, ProductTuner
@@ -40,7 +41,6 @@ from torchjit_inductor.triton.compile import MachineCode, jit_function
 from torchjit_inductor.triton.contraction import contraction, has_dot, key_of, plan_of
 from torchjit_inductor.triton.descriptors import OperandTiles
 from torchjit_inductor.triton.launch import KernelVariants, Variant
-from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.source import function_name, kernel_source

@@ -25,10 +25,7 @@ WIDEST = 3
 
 def divide_depthwise(program: Program, choice: GradientChoice) -> Program:
     """The program with such gradients by `choice`, where it has a kernel."""
-    steps: list[Step] = []
-    for step in program.steps:
-        steps += _divided(step, program, choice) if isinstance(step, ExternStep) else [step]
-    return attrs.evolve(program, steps=tuple(steps))
+    return program.mapped(lambda s: _divided(s, program, choice) if isinstance(s, ExternStep) else [s])
 
 
 def _divided(step: ExternStep, program: Program, choice: GradientChoice) -> list[Step]:

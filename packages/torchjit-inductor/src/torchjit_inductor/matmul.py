@@ -15,7 +15,7 @@ import torch
 from torchjit_core.expr import Symbol
 from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.estimates import estimate
-from torchjit_inductor.steps import ExternStep, Program, Step, TensorRef
+from torchjit_inductor.steps import ExternStep, Program, TensorRef
 
 __all__ = ["choose_matmuls"]
 
@@ -34,10 +34,7 @@ def choose_matmuls(program: Program, hints: Mapping[Symbol, int], cache: Autotun
     linear = _linear()
     if linear is None:
         return program
-    steps: list[Step] = []
-    for step in program.steps:
-        steps.append(_chosen(step, program, hints, linear, cache) if isinstance(step, ExternStep) else step)
-    return attrs.evolve(program, steps=tuple(steps))
+    return program.mapped(lambda s: [_chosen(s, program, hints, linear, cache) if isinstance(s, ExternStep) else s])
 
 
 def _linear() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -200,6 +200,10 @@ class Program:
     constants: dict[str, torch.Tensor]
     run_symbols: tuple[Symbol, ...] = ()
     products: dict[str, ExternStep] = attrs.field(factory=dict)
+
+    def mapped(self, change: Callable[[Step], Iterable[Step]]) -> Program:
+        """With what takes the place of each step."""
+        return attrs.evolve(self, steps=tuple(new for step in self.steps for new in change(step)))
 
     def verify(self) -> None:
         """Check the rules above, and those of every node: for tests, after each pass.

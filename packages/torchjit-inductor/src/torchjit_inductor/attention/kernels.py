@@ -34,7 +34,6 @@ from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, once
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
-from torchjit_inductor.triton.operations import can_express
 
 T = TypeVar("T")
 
@@ -84,9 +83,8 @@ def attention_problem(
     buffers = {
         name: Buffer(name, t.dtype, t.device, t.sizes, t.strides) for name, t in formulas.tensors.items()
     }  # fmt: skip
-    for layouts, backward in ((lists[0], False), (lists[1], "gradient" in tensors)):
-        if backward and not layouts:
-            raise NotLowered("a block mask without the query blocks of key blocks")
+    if "gradient" in tensors and not lists[1]:
+        raise NotLowered("a block mask without the query blocks of key blocks")
     return AttentionProblem(
         sizes, key_heads, depth, width, query.dtype, float(call.scale), formulas, buffers, strides,
         min(call.query_block, 1 << 30), min(call.key_block, 1 << 30), *lists, bool(torch.backends.cuda.matmul.allow_tf32), varying,
@@ -105,8 +103,6 @@ def _check(formulas: Formulas) -> None:
     for value in walk(*roots):
         if value.op in PASSES | IN_ORDER | {"segment"}:
             raise NotLowered(f"a function of scores with a {value.op}")
-        if value.args and not can_express(value.op, value.args[-1].dtype):
-            raise NotLowered(f"{value.op} of {value.args[-1].dtype}")
 
 
 def _lists(

@@ -11,7 +11,14 @@ from typing import final
 import attrs
 
 from torchjit_inductor.attention.sizes import Number, covers, size_text, typical
-from torchjit_inductor.attention.text import AttentionProblem, KernelText, Tiles, Writer, forward_lines
+from torchjit_inductor.attention.text import (
+    AttentionProblem,
+    KernelText,
+    Tiles,
+    Writer,
+    forward_lines,
+    function_of_lines,
+)
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, power_of_two
 
 __all__ = ["join_text", "part_text", "scratch_sizes", "tiles_of_parts"]
@@ -157,21 +164,8 @@ def join_text(p: AttentionProblem, parts: int) -> KernelText:
         "tl.store(largest + row, above)",
     ]
     parameters = ("acc_of_parts", "sums_of_parts", "most_of_parts", "result", "total", "largest")
-    numbers = tuple(symbol.name for symbol in p.varying.arguments)
-    text = [
-        "@triton.jit",
-        f"def join_parts_of_attention({', '.join((*parameters, *numbers))}):",
-        *("    " + line for line in lines),
-    ]
-    warps = max(1, min(4, power_of_two(parts) * width // 1024))
-    return KernelText(
-        "join_parts_of_attention",
-        "\n".join(text) + "\n",
-        parameters,
-        batch * heads * queries,
-        Tiles(1, 1, warps, 1),
-        numbers,
-    )
+    tiles = Tiles(1, 1, max(1, min(4, power_of_two(parts) * width // 1024)), 1)
+    return function_of_lines(p, "join_parts_of_attention", lines, parameters, batch * heads * queries, tiles)
 
 
 def scratch_sizes(p: AttentionProblem, parts: int) -> tuple[Number, Number, Number]:

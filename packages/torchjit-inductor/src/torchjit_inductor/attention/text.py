@@ -41,6 +41,7 @@ __all__ = [
     "Writer",
     "forward_lines",
     "forward_text",
+    "function_of_lines",
     "keys_text",
     "queries_text",
 ]
@@ -590,10 +591,13 @@ class Writer:
         """The function."""
         lists = [f"{kind}{n}" for n in range(len(self.lists)) for kind in ("counts", "indices")]
         parameters = ("query", "key", "value", *lists, *self.pointers.values(), *more)
-        numbers = tuple(symbol.name for symbol in self.p.varying.arguments)
-        text = [
-            "@triton.jit",
-            f"def {name}({', '.join((*parameters, *numbers))}):",
-            *(_INDENT + line for line in lines),
-        ]
-        return KernelText(name, "\n".join(text) + "\n", parameters, self.programs, self.tiles, numbers)
+        return function_of_lines(self.p, name, lines, parameters, self.programs, self.tiles)
+
+
+def function_of_lines(
+    p: AttentionProblem, name: str, lines: Sequence[str], parameters: tuple[str, ...], programs: Number, tiles: Tiles
+) -> KernelText:
+    """A function with these statements, of addresses and of the sizes that vary."""
+    numbers = tuple(symbol.name for symbol in p.varying.arguments)
+    text = ["@triton.jit", f"def {name}({', '.join((*parameters, *numbers))}):", *(_INDENT + line for line in lines)]
+    return KernelText(name, "\n".join(text) + "\n", parameters, programs, tiles, numbers)

@@ -5,12 +5,12 @@ Slow and obvious; generated code is tested against it. Values become tensors of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 
 from torchjit_core.expr import Expr, Operation, Symbol
-from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store
+from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, iterations
 from torchjit_inductor.ir.operations import OPERATIONS
 from torchjit_inductor.ir.values import DOTS, BoundData, Value
 
@@ -28,11 +28,10 @@ def evaluate_kernel(
         sizes: the values of the size symbols.
     """
     sizes = sizes or {}
-    outer_points, inner_points = _count(kernel.outer, sizes), _count(kernel.inner, sizes)
     env: dict[Symbol, torch.Tensor] = {s: torch.tensor([[n]]) for s, n in sizes.items()}
     env |= {s: g.reshape(-1, 1) for s, g in _grid(kernel.outer, sizes).items()}
     env |= {s: g.reshape(1, -1) for s, g in _grid(kernel.inner, sizes).items()}
-    shape = (outer_points, inner_points)
+    shape = (iterations(kernel.outer).evaluate(sizes), iterations(kernel.inner).evaluate(sizes))
     done: dict[Value, torch.Tensor] = {}
     for value in kernel.values:
         done[value] = _evaluate(value, done, env, memory, shape)
@@ -57,20 +56,9 @@ def _operation(atom: object, env: Mapping[Symbol, torch.Tensor]) -> torch.Tensor
     if not isinstance(atom, Operation):
         raise TypeError(f"unknown atom {atom!r}")
     left, right = evaluate_index(atom.left, env), evaluate_index(atom.right, env)
-    functions: dict[str, Callable[..., torch.Tensor]] = {
-        "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
-        "mod": torch.remainder,
-        "max": torch.maximum,
-        "min": torch.minimum,
-    }
-    return functions[atom.kind](left, right)
-
-
-def _count(loops: tuple[LoopVar, ...], sizes: Mapping[Symbol, int]) -> int:
-    total = 1
-    for var in loops:
-        total *= var.size.evaluate(sizes)
-    return total
+    return OPERATIONS[{"mod": "remainder", "max": "maximum", "min": "minimum"}.get(atom.kind, atom.kind)].meaning(
+        left, right
+    )
 
 
 def _grid(loops: tuple[LoopVar, ...], sizes: Mapping[Symbol, int]) -> dict[Symbol, torch.Tensor]:
@@ -151,13 +139,9 @@ def position_error(error: str, position: int, dim: int, size: int) -> Exception:
 
 
 def _scan(kind: str, x: torch.Tensor) -> torch.Tensor:
-    functions: dict[str, Callable[..., torch.Tensor]] = {
-        "sum": lambda x: x.cumsum(1, dtype=x.dtype),
-        "prod": lambda x: x.cumprod(1, dtype=x.dtype),
-        "max": lambda x: x.cummax(1).values,
-        "min": lambda x: x.cummin(1).values,
-    }
-    return functions[kind](x)
+    if kind in ("max", "min"):
+        return (x.cummax(1) if kind == "max" else x.cummin(1)).values
+    return x.cumsum(1, dtype=x.dtype) if kind == "sum" else x.cumprod(1, dtype=x.dtype)
 
 
 def _reduce(kind: str, x: torch.Tensor) -> torch.Tensor:
@@ -165,18 +149,10 @@ def _reduce(kind: str, x: torch.Tensor) -> torch.Tensor:
         return x.mean(1, keepdim=True)
     if kind == "welford_m2":
         return (x - x.mean(1, keepdim=True)).square().sum(1, keepdim=True)
-    kind = "sum" if kind in DOTS else kind
-    functions: dict[str, Callable[..., torch.Tensor]] = {
-        "sum": lambda x: x.sum(1, keepdim=True, dtype=x.dtype),
-        "prod": lambda x: x.prod(1, keepdim=True, dtype=x.dtype),
-        "max": lambda x: x.amax(1, keepdim=True),
-        "min": lambda x: x.amin(1, keepdim=True),
-        "any": lambda x: x.any(1, keepdim=True),
-        "all": lambda x: x.all(1, keepdim=True),
-        "argmax": lambda x: x.argmax(1, keepdim=True),
-        "argmin": lambda x: x.argmin(1, keepdim=True),
-    }
-    return functions[kind](x)
+    if kind in ("sum", "prod", *DOTS):
+        return x.prod(1, keepdim=True, dtype=x.dtype) if kind == "prod" else x.sum(1, keepdim=True, dtype=x.dtype)
+    reduced: torch.Tensor = getattr(x, {"max": "amax", "min": "amin"}.get(kind, kind))(1, keepdim=True)
+    return reduced
 
 
 def _store(

@@ -57,7 +57,7 @@ _TABLE: tuple[tuple[str, int, str, str, Callable[..., Any]], ...] = (
     ("minimum", 2, "fib", "same", torch.minimum),
     ("fmax", 2, "f", "same", torch.fmax),  # a number wins over a NaN
     ("fmin", 2, "f", "same", torch.fmin),
-    ("pow", 2, "fi", "same", torch.pow),
+    ("pow", 2, "f", "same", torch.pow),
     ("atan2", 2, "f", "same", torch.atan2),
     ("copysign", 2, "f", "same", torch.copysign),
     ("hypot", 2, "f", "same", torch.hypot),

@@ -43,12 +43,7 @@ def _layer_norm(
         v = read(x, split.index(outer, inner))
         average = reduce("welford_mean", v)
         scale = apply("rsqrt", reduce("welford_m2", v) / count_value(split.count, v.dtype) + eps)
-        y = (v - average) * scale
-        if weight is not None:
-            y = y * read(weight, inner)
-        if bias is not None:
-            y = y + read(bias, inner)
-        return [y, average, scale]
+        return [_affine((v - average) * scale, read, inner, weight, bias), average, scale]
 
     return over(b, split, [split.full_output(out), split.outer_output(mean), split.outer_output(rstd)], body)
 
@@ -69,8 +64,7 @@ def _layer_norm_backward(
 
     def to_input(read: Read, outer: Index, inner: Index) -> list[Value]:
         g, y, scale = normalized(read, outer, inner)
-        if weight is not None:
-            g = g * read(weight, inner)
+        g = _affine(g, read, inner, weight, None)
         n = count_value(rows.count, g.dtype)
         # The sum of y is 0 but for the rounding of the saved mean, which counts where a row has next to no variance.
         # No more than rounding is taken off: behind a write to x.data, x is not what the mean was made of.
@@ -97,6 +91,12 @@ def _layer_norm_backward(
         found = {k: t for (k, _), t in zip(wanted, made, strict=True)}
         d_weight, d_bias = found.get(1), found.get(2)
     return d_input, d_weight, d_bias
+
+
+def _affine(y: Value, read: Read, index: Index, weight: Lowered | None, bias: Lowered | None) -> Value:
+    """With the weight and the bias that there are at an index."""
+    y = y if weight is None else y * read(weight, index)
+    return y if bias is None else y + read(bias, index)
 
 
 def _present(metas: Metas) -> tuple[TensorMeta, ...]:
@@ -212,10 +212,8 @@ def _batch_norm_training(
         mean, m2 = reduce("welford_mean", v), reduce("welford_m2", v)
         n = count_value(split.count, v.dtype)
         invstd = apply("rsqrt", m2 / n + eps)
-        y = (v - mean) * (invstd if weight is None else invstd * read(weight, outer))
-        if bias is not None:
-            y = y + read(bias, outer)
-        made = [y, mean, invstd]
+        y = (v - mean) * _affine(invstd, read, outer, weight, None)
+        made = [_affine(y, read, outer, None, bias), mean, invstd]
         if running is not None:
             unbiased = m2 / (n - 1)
             for old, new in zip(running, (mean, unbiased), strict=True):
@@ -245,7 +243,7 @@ def _batch_norm_backward(
         invstd = spread if train else apply("rsqrt", spread + eps)
         centred = v - mean
         total, dot = reduce("sum", g), reduce("sum", g * centred)
-        scale = invstd if weight is None else invstd * read(weight, outer)
+        scale = _affine(invstd, read, outer, weight, None)
         d_input = g * scale
         if train:
             n = count_value(split.count, v.dtype)
@@ -285,13 +283,7 @@ def _group_norm(
         v = read(x, place(o, i))
         mean = reduce("welford_mean", v)
         rstd = apply("rsqrt", reduce("welford_m2", v) / count_value(element_count(inner), v.dtype) + eps)
-        y = (v - mean) * rstd
-        channel = (o[1] * per_group + i[0],)
-        if weight is not None:
-            y = y * read(weight, channel)
-        if bias is not None:
-            y = y + read(bias, channel)
-        return [y, mean, rstd]
+        return [_affine((v - mean) * rstd, read, (o[1] * per_group + i[0],), weight, bias), mean, rstd]
 
     per_row = [Output(m, True, lambda o, i: o) for m in (mean_meta, rstd_meta)]
     return b.reduction(outer, inner, [Output(out, False, place), *per_row], body)

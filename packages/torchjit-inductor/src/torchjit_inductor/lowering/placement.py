@@ -24,6 +24,8 @@ __all__ = ["as_traced", "from_storage", "placed", "zero_padded"]
 _aten = torch.ops.aten
 _ROW_MAJOR = frozenset((_aten.mm.default, _aten.addmm.default, _aten.bmm.default))
 """Their results lie as their `val` says: they are written through `out=`."""
+_Args: TypeAlias = "tuple[Any, ...]"
+_Kwargs: TypeAlias = "dict[str, Any]"
 _FakeLayout: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"
 
 
@@ -42,9 +44,7 @@ def zero_padded(b: Builder, source: Lowered, meta: TensorMeta) -> Lowered:
     return place
 
 
-def from_storage(
-    b: Builder, node: torch.fx.Node, args: tuple[Any, ...], env: Mapping[torch.fx.Node, Any]
-) -> tuple[Any, ...]:
+def from_storage(b: Builder, node: torch.fx.Node, args: _Args, env: Mapping[torch.fx.Node, Any]) -> _Args:
     """The operands of `as_strided` with the tensor that owns the storage, in memory as in eager mode: offsets count from there.
 
     Args:
@@ -91,9 +91,9 @@ def _copied(place: Strided) -> Lazy:
 
 
 def placed(
-    b: Builder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], metas: Metas,
+    b: Builder, node: torch.fx.Node, args: _Args, kwargs: _Kwargs, metas: Metas,
     channels_last: Set[torch.fx.Node], known: Callable[[object], Metas],
-) -> tuple[tuple[Any, ...], Metas]:  # fmt: skip
+) -> tuple[_Args, Metas]:  # fmt: skip
     """Operands of a call of aten in the layout that was chosen, and the layout that its results then have.
 
     Args:
@@ -115,8 +115,8 @@ def placed(
 
 
 def _convolved(
-    b: Builder, args: tuple[Any, ...], metas: Metas, strides_for: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-) -> tuple[tuple[Any, ...], Metas]:
+    b: Builder, args: _Args, metas: Metas, strides_for: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+) -> tuple[_Args, Metas]:
     """The image and the result of a convolution in one layout: oneDNN answers in the one that it is asked in."""
     source, wanted = args[0], strides_for(args[0].sizes)
     if isinstance(source, Strided) and source.strides != wanted and source.dtype in KERNEL_DTYPES:
@@ -142,7 +142,7 @@ def _turned(meta: TensorMeta | None) -> TensorMeta | None:
 
 
 def _as_answered(
-    b: Builder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], metas: Metas,
+    b: Builder, node: torch.fx.Node, args: _Args, kwargs: _Kwargs, metas: Metas,
     known: Callable[[object], Metas],
 ) -> Metas:  # fmt: skip
     """What a GPU operator returns for its operands as they lie in memory, if that is not as they were traced."""
@@ -160,9 +160,7 @@ def _as_answered(
     return answered if isinstance(metas, TensorMeta) and isinstance(answered, TensorMeta) else metas
 
 
-def _traced_again(
-    b: Builder, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], traced: Sequence[torch.Tensor]
-) -> object:
+def _traced_again(b: Builder, op: Any, args: _Args, kwargs: _Kwargs, traced: Sequence[torch.Tensor]) -> object:
     """The result of an operator for fakes that lie as its operands do in memory; None where it was traced with such.
 
     Raises:

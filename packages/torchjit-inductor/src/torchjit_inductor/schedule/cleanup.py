@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import attrs
@@ -64,13 +65,12 @@ def drop_roundings(program: Program) -> Program:
 
 
 def _with_stores(program: Program, change: Callable[[Store, Program], Store]) -> Program:
-    steps = [
-        KernelStep(attrs.evolve(step.kernel, stores=tuple(change(s, program) for s in step.kernel.stores)))
-        if isinstance(step, KernelStep)
-        else step
-        for step in program.steps
-    ]
-    return attrs.evolve(program, steps=tuple(steps))
+    def changed(step: Step) -> list[Step]:
+        if not isinstance(step, KernelStep):
+            return [step]
+        return [KernelStep(attrs.evolve(step.kernel, stores=tuple(change(s, program) for s in step.kernel.stores)))]
+
+    return program.mapped(changed)
 
 
 def _rounded_once(store: Store, program: Program) -> Store:
@@ -92,16 +92,14 @@ def _unrounded(value: Value, dtype: torch.dtype) -> Value:
 
 def rename_kernels(program: Program) -> Program:
     """Name each kernel by the ops in it and its position."""
-    steps: list[Step] = []
-    count = 0
-    for step in program.steps:
-        if isinstance(step, KernelStep):
-            ops = [
-                o for o in dict.fromkeys(o.op.split(".")[0].strip("_") for o in step.kernel.origins) if o not in VIEWS
-            ] or ["copy"]
-            name = "_".join(["fused", *ops[:4], *(["etc"] if len(ops) > 4 else []), str(count)])
-            name = "".join(c if c.isalnum() else "_" for c in name)
-            step = KernelStep(attrs.evolve(step.kernel, name=name))
-            count += 1
-        steps.append(step)
-    return attrs.evolve(program, steps=tuple(steps))
+    numbers = itertools.count()
+
+    def renamed(step: Step) -> list[Step]:
+        if not isinstance(step, KernelStep):
+            return [step]
+        ops = dict.fromkeys(o.op.split(".")[0].strip("_") for o in step.kernel.origins)
+        telling = [o for o in ops if o not in VIEWS] or ["copy"]
+        name = "_".join(["fused", *telling[:4], *(["etc"] if len(telling) > 4 else []), str(next(numbers))])
+        return [KernelStep(attrs.evolve(step.kernel, name="".join(c if c.isalnum() else "_" for c in name)))]
+
+    return program.mapped(renamed)

@@ -1,4 +1,4 @@
-"""The digits of loop variables in indices: put together where they add up, else loops of their own."""
+"""The digits of loop variables in indices: put together where they add up, else loops of their own; loops that are walked as one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import itertools
 import attrs
 
 from torchjit_core.expr import Expr, Operation, Symbol, as_expr, constant
-from torchjit_inductor.indexing import digit, join_digits, loop_symbol
+from torchjit_inductor.indexing import digit, join_digits, loop_symbol, merge_loops
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, rewrite_stores
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value
 
-__all__ = ["index_expressions", "with_joined_digits", "with_split_loops"]
+__all__ = ["merged", "with_joined_digits", "with_split_loops"]
 
 SHORTEST = 8
 """Loops are not cut into pieces below this: vectors would be nearly empty."""
@@ -90,3 +90,14 @@ def _cuts(symbol: Symbol, size: int, indices: list[Expr], shortest: int) -> list
     chain = [size, *cuts, 1]
     fits = all(high % low == 0 and high // low > 1 for high, low in itertools.pairwise(chain))
     return cuts if fits and all(cut >= shortest for cut in cuts) else []
+
+
+def merged(kernel: LoopKernel) -> LoopKernel:
+    """The same kernel with neighbouring loops joined wherever every index walks them as one."""
+    kernel = with_joined_digits(kernel)
+    outer, outer_map = merge_loops(kernel.outer, index_expressions(kernel))
+    inner, inner_map = merge_loops(kernel.inner, index_expressions(kernel))
+    mapping = {**outer_map, **inner_map}
+    if not mapping:
+        return kernel
+    return attrs.evolve(kernel, outer=tuple(outer), inner=tuple(inner), stores=rewrite_stores(kernel.stores, mapping))

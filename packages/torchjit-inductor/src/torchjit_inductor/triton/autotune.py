@@ -21,13 +21,13 @@ from torchjit_core.reasons import reason
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.measurements import Measurements
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.contraction import Contraction, DotPlan, contraction, has_dot, key_of, plan_of
 from torchjit_inductor.triton.cuda import KernelDriver
 from torchjit_inductor.triton.descent import PlanTuner, Shape, Timed, shape_from_disk
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
-from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import kernel_source

@@ -22,6 +22,7 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.passes import Pass
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import Program
@@ -30,8 +31,6 @@ from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.contraction import DotPlan, contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
-from torchjit_inductor.triton.normalize import merged
-from torchjit_inductor.triton.operations import can_express
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.redundant_loads import derive_loads
@@ -78,9 +77,6 @@ class TritonBackend(KernelBackend):
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why the kernel cannot be compiled, or None."""
-        for value in kernel.values:
-            if value.args and not can_express(value.op, value.args[-1].dtype):
-                return f"{value.op} of {value.args[-1].dtype}"
         for store in kernel.stores:
             if store.mode == "add" and buffers[store.buffer].dtype not in _ATOMIC:
                 return f"atomic addition of {buffers[store.buffer].dtype}"

@@ -231,7 +231,7 @@ class Emitter:
         return operation_text(value.op, value.args[-1].dtype, args, self.dialect)
 
     def _position(self, value: Value) -> str:
-        return f"({self._index(value.data.index, self._bound(value))}).to(tl.int64)"
+        return f"({self._index(value.data.index, self._bound(value.data.binders, value.args))}).to(tl.int64)"
 
     def _cast(self, value: Value) -> str:
         (operand,) = value.args
@@ -304,7 +304,7 @@ class Emitter:
         """An index for comparing, without the conversion to 64 bits that it has as a value."""
         if value.op == "constant":
             return self.value(value, weak=True)
-        return f"({self._index(value.data.index, self._bound(value))})"
+        return f"({self._index(value.data.index, self._bound(value.data.binders, value.args))})"
 
     def _division(self, value: Value) -> str | None:
         numerator, divisor = value.args
@@ -338,9 +338,15 @@ class Emitter:
 
     # ------------------------------------------------------------------------------------------ memory and indices
 
-    def _bound(self, value: Value) -> dict[Symbol, str]:
+    def _bound(self, binders: Sequence[Symbol], positions: Sequence[Value]) -> dict[Symbol, str]:
         narrow = "" if self.tile.wide else ".to(tl.int32)"
-        return {symbol: self.value(arg) + narrow for symbol, arg in zip(value.data.binders, value.args, strict=False)}
+        return {symbol: self.value(at) + narrow for symbol, at in zip(binders, positions, strict=False)}
+
+    def _spread_index(self, index: Expr, binders: Sequence[Symbol], positions: Sequence[Value], want: Axes) -> str:
+        """An index with computed positions, as a tensor that varies along `want`."""
+        own = self.tile.symbol_axes(index.symbols.difference(binders))
+        have = own.union(*(self.axes(at) for at in positions))
+        return self.tile.spread(self._index(index, self._bound(binders, positions)), have, want)
 
     def _index(self, index: Expr, bound: Mapping[Symbol, str]) -> str:
         for axis in self.plan.axes:
@@ -368,10 +374,7 @@ class Emitter:
     def _load(self, value: Value, *, stored: bool = False) -> str:
         data, want = value.data, self.axes(value)
         positions = value.args[: len(data.binders)]
-        have = self.tile.symbol_axes(data.index.symbols.difference(data.binders)).union(
-            *(self.axes(a) for a in positions)
-        )
-        index = self.tile.spread(self._index(data.index, self._bound(value)), have, want)
+        index = self._spread_index(data.index, data.binders, positions, want)
         masks = self.tile.masks(want)
         # Triton has no conversion from integers to 8-bit floats.
         other = "0.0" if self.buffers[data.buffer].dtype in EIGHT_BIT_FLOATS else "0"
@@ -429,12 +432,7 @@ class Emitter:
         """The statement of a store, after its value's statements have been written."""
         want = self.tile.parallel if store.outer else self.tile.all_axes
         value = self.tile.spread(self.value(store.value), self.axes(store.value), want)
-        narrow = "" if self.tile.wide else ".to(tl.int32)"
-        bound = {s: self.value(p) + narrow for s, p in zip(store.binders, store.positions, strict=True)}
-        have = self.tile.symbol_axes(store.index.symbols.difference(store.binders)).union(
-            *(self.axes(p) for p in store.positions)
-        )
-        index = self.tile.spread(self._index(store.index, bound), have, want)
+        index = self._spread_index(store.index, store.binders, store.positions, want)
         pointer = f"{self.pointers[store.buffer]} + ({index})"
         masks = self.tile.masks(want)
         arguments = [pointer, value]

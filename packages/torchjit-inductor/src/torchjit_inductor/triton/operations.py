@@ -17,7 +17,6 @@ from torchjit_inductor.ir.dtypes import is_float, is_int
 
 __all__ = [
     "Dialect",
-    "can_express",
     "cast_text",
     "joined_text",
     "operation_text",
@@ -77,13 +76,6 @@ class Dialect:
 def type_name(dtype: torch.dtype) -> str:
     """`tl.float32` ..."""
     return _TYPE_NAMES[dtype]
-
-
-def can_express(op: str, dtype: torch.dtype) -> bool:
-    """Is there a text for the operation on operands of this dtype?"""
-    if op == "pow":
-        return is_float(dtype)
-    return True
 
 
 def operation_text(op: str, dtype: torch.dtype, args: Sequence[str], dialect: Dialect) -> str:

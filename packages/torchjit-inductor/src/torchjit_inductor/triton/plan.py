@@ -117,7 +117,7 @@ def make_plan(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[
     """Choose a plan for a kernel whose loops are merged.
 
     Args:
-        kernel: see `normalize.merged`.
+        kernel: see `digits.merged`.
         buffers: of the graph.
         hints: typical values of the size symbols.
     """

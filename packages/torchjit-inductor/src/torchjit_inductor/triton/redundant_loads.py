@@ -18,8 +18,8 @@ from torchjit_inductor.ir.dtypes import is_float
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores
 from torchjit_inductor.ir.values import DOTS, Value, round_to, substitute, walk
 from torchjit_inductor.schedule.align import aligned
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
-from torchjit_inductor.triton.normalize import merged
 
 __all__ = ["derive_loads"]
 

@@ -18,9 +18,9 @@ from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count, flat_index, iterations
 from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import IN_ORDER, Value
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
-from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, two_each, walks_columns
 
 __all__ = ["split", "split_product", "split_program"]
