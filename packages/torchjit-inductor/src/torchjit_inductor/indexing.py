@@ -18,6 +18,7 @@ __all__ = [
     "largest",
     "loop_symbol",
     "merge_loops",
+    "operation_text",
     "simplify",
     "stride",
     "unit_steps",
@@ -66,6 +67,28 @@ def written(e: Expr, atom_text: Callable[[Atom], str], number_text: Callable[[in
             factors += [atom_text(atom)] * power
         parts.append("*".join(factors))
     return " + ".join(parts).replace("+ -", "- ") or "0"
+
+
+def operation_text(atom: Atom, expr_text: Callable[[Expr], str], extreme: str, signs: str, floor: str) -> str:
+    """An atom that is no symbol as text.
+
+    Args:
+        extreme: for `max` and `min`, the operands.
+        signs: of a quotient and of a remainder.
+        floor: for `div` and `mod` of what may be negative, the operands; "" where the signs round down themselves.
+
+    Raises:
+        TypeError: it is of an unknown kind.
+    """
+    if not isinstance(atom, Operation):
+        raise TypeError(f"unknown atom {atom!r}")
+    left, right = expr_text(atom.left), expr_text(atom.right)
+    if atom.kind in ("max", "min"):
+        return extreme.format(atom.kind, left, right)
+    divides, low = atom.kind == "floordiv", atom.left.bounds().lower
+    if not floor or (low is not None and low >= 0):
+        return f"(({left}) {signs.split()[not divides]} ({right}))"
+    return floor.format("div" if divides else "mod", left, right)
 
 
 def always_below(left: Expr, right: Expr, sizes: Mapping[Symbol, Expr]) -> bool:

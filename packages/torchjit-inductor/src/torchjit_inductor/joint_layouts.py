@@ -27,7 +27,7 @@ import torch
 import torch.fx
 
 from torchjit_inductor.ir.dtypes import HALF
-from torchjit_inductor.layouts import channels_last_strides, scatters_channels
+from torchjit_inductor.layouts import channels_last_strides, image_and_weight, scatters_channels, value_of
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.memory_readers import observed
 from torchjit_torch.node_meta import BACKWARD
@@ -109,27 +109,16 @@ def _plan_convolutions(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> N
 # ------------------------------------------------------------------------------------------------ convolutions
 
 
-def _value(node: object) -> torch.Tensor | None:
-    val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    return val if isinstance(val, torch.Tensor) else None
-
-
 def _plain_convolution(node: torch.fx.Node) -> bool:
     """A convolution of two dimensions on a GPU, in a dtype that cuDNN's tensor cores take."""
-    x, weight = _operands(node)
+    x, weight = image_and_weight(node)
     if x is None or weight is None or not x.is_cuda or x.dim() != 4 or weight.dim() != 4:
         return False
     return x.dtype in HALF or (x.dtype == torch.float32 and bool(torch.backends.cudnn.allow_tf32))
 
 
-def _operands(node: torch.fx.Node) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """The image and the weight."""
-    first = 0 if node.target is _CONVOLUTIONS[0] else 1
-    return _value(node.args[first]), _value(node.args[first + 1])
-
-
 def _cpu_convolution(node: torch.fx.Node) -> bool:
-    x, weight = _operands(node)
+    x, weight = image_and_weight(node)
     if x is None or weight is None or x.device.type != "cpu" or x.dtype != torch.float32:
         return False
     return x.dim() == weight.dim() == 4 and all(isinstance(n, int) for n in (*x.shape, *weight.shape))
@@ -142,7 +131,7 @@ def _worth_it_on_cpu(graph: torch.fx.Graph, convolutions: Iterable[torch.fx.Node
     """
     activations, weights, trains = 0, 0, False
     for node in convolutions:
-        x, weight = _operands(node)
+        x, weight = image_and_weight(node)
         if node.target is not _CONVOLUTIONS[0]:
             trains = True
         elif x is not None and weight is not None:
@@ -155,8 +144,7 @@ def _worth_it(convolutions: Iterable[torch.fx.Node]) -> bool:
     """Grouped convolutions (other than depthwise ones) and those of few channels are faster as they are."""
     gain = 0
     for node in convolutions:
-        first = 0 if node.target is _CONVOLUTIONS[0] else 1
-        weight, groups = _value(node.args[first + 1]), node.args[8 if first == 0 else 9]
+        (_, weight), groups = image_and_weight(node), node.args[8 if node.target is _CONVOLUTIONS[0] else 9]
         if weight is None or (groups != 1 and weight.shape[1] != 1):
             return False
         sizes = [n for n in weight.shape[:2] if isinstance(n, int)]
@@ -171,7 +159,7 @@ def _without_biases(graph: torch.fx.Graph, convolutions: list[torch.fx.Node]) ->
     """
     for position, node in enumerate(convolutions):
         if node.target is aten.convolution.default and node.args[2] is not None:
-            val, bias = _value(node), _value(node.args[2])
+            val, bias = value_of(node), value_of(node.args[2])
             if val is None or bias is None or bias.dtype != val.dtype:
                 continue
             with graph.inserting_before(node):
@@ -292,7 +280,7 @@ def _is_promised(node: torch.fx.Node, promised: Set[torch.fx.Node]) -> bool:
 
 
 def _large(node: torch.fx.Node) -> bool:
-    left, right = _value(node.args[-2]), _value(node.args[-1])
+    left, right = value_of(node.args[-2]), value_of(node.args[-1])
     if left is None or right is None or not left.is_cuda or left.dtype not in HALF:
         return False
     sizes = (*left.shape, right.shape[1])
@@ -311,10 +299,10 @@ class _Padding:
 
 def _padding_of(node: torch.fx.Node) -> _Padding | None:
     """What a product lacks to whole rows, if it is little of what there is; a dimension matters where memory runs along it."""
-    left, right, out = _value(node.args[-2]), _value(node.args[-1]), _value(node)
+    left, right, out = value_of(node.args[-2]), value_of(node.args[-1]), value_of(node)
     if left is None or right is None or out is None:
         return None
-    if node.target is aten.addmm.default and getattr(_value(node.args[0]), "ndim", 0) != 1:
+    if node.target is aten.addmm.default and getattr(value_of(node.args[0]), "ndim", 0) != 1:
         return None
     (rows, inner), columns = left.shape, right.shape[1]
     padding = _Padding(

@@ -17,7 +17,7 @@ import torch.fx
 from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.memory_readers import observed
 
-__all__ = ["channels_last_strides", "preferred_layouts", "scatters_channels"]
+__all__ = ["channels_last_strides", "image_and_weight", "preferred_layouts", "scatters_channels", "value_of"]
 
 GAIN = 1.1
 """The raced convolutions together must take at most this share of the time, else the default stays.
@@ -166,10 +166,9 @@ def _carries_layout(node: torch.fx.Node) -> bool:
 
 def _race_key(node: torch.fx.Node) -> tuple[object, ...] | None:
     """What a race of this convolution depends on, or None where the choice does not arise."""
-    operands, (bias, *options) = _operands(node), node.args[2:]
-    if operands is None:
+    (a, w), (bias, *options) = image_and_weight(node), node.args[2:]
+    if a is None or w is None:
         return None
-    a, w = operands
     sizes = (*a.shape, *w.shape)
     if not all(isinstance(n, int) for n in sizes) or a.dim() != 4 or w.dim() != 4 or not _is_plain_image(a):
         return None
@@ -189,19 +188,22 @@ def _is_known(option: object) -> bool:
 
 
 def _weight_heavy(node: torch.fx.Node) -> bool:
-    operands = _operands(node) if _race_key(node) is not None else None
-    if operands is None:
+    x, weight = image_and_weight(node)
+    if x is None or weight is None or _race_key(node) is None:
         return False
-    activations = operands[0].numel() + node.meta["val"].numel()
-    return bool(operands[1].numel() >= WEIGHT_HEAVY * activations)
+    return bool(weight.numel() >= WEIGHT_HEAVY * (x.numel() + node.meta["val"].numel()))
 
 
-def _operands(node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The image and the weight of a convolution, if both are tensors of the graph."""
-    x, weight = node.args[:2]
-    if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
-        return None
-    return x.meta["val"], weight.meta["val"]
+def value_of(node: object) -> torch.Tensor | None:
+    """The fake tensor of a node; None for anything else."""
+    val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return val if isinstance(val, torch.Tensor) else None
+
+
+def image_and_weight(node: torch.fx.Node) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The operands of a convolution or of its backward."""
+    first = 0 if node.target is _CONVOLUTION else 1
+    return value_of(node.args[first]), value_of(node.args[first + 1])
 
 
 def _flops(node: torch.fx.Node) -> float:
@@ -210,12 +212,11 @@ def _flops(node: torch.fx.Node) -> float:
 
 
 def _contest(node: torch.fx.Node) -> Callable[[], tuple[Callable[[], object], Callable[[], object]]]:
-    operands, (bias, *options) = _operands(node), node.args[2:]
+    (a, w), (bias, *options) = image_and_weight(node), node.args[2:]
 
     def contest() -> tuple[Callable[[], object], Callable[[], object]]:
-        if operands is None:
+        if a is None or w is None:
             raise TypeError("a convolution of something else than tensors")
-        a, w = operands
         plain = torch.full((min(a.shape[0], BATCH), *a.shape[1:]), 0.5)
         last = plain.contiguous(memory_format=torch.channels_last)
         filters = torch.full(tuple(w.shape), 0.5)

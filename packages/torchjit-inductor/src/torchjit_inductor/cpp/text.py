@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import torch
 
-from torchjit_core.expr import Atom, Expr, Operation, Symbol
-from torchjit_inductor.indexing import written
+from torchjit_core.expr import Atom, Expr, Symbol
+from torchjit_inductor.indexing import operation_text, written
 
 __all__ = ["C_TYPES", "STORAGE", "VECTOR", "c_constant", "c_index"]
 
@@ -29,21 +29,15 @@ VECTOR: dict[torch.dtype, str] = {d: f"v{c}" for d, c in C_TYPES.items()} | {tor
 def c_index(e: Expr, names: Mapping[Symbol, str] | None = None) -> str:
     """An index expression as C text over 64-bit integers; `names` replaces symbols."""
     names = names or {}
+    forms = "i{0}(({1}), ({2}))", "/ %", "floor_{0}(({1}), ({2}))"
 
-    def atom_text(atom: Atom) -> str:
-        if isinstance(atom, Symbol):
-            return names.get(atom, atom.name)
-        if not isinstance(atom, Operation):
-            raise TypeError(f"unknown atom {atom!r}")
-        left, right = f"({c_index(atom.left, names)})", f"({c_index(atom.right, names)})"
-        if atom.kind in ("max", "min"):
-            return f"i{atom.kind}({left}, {right})"
-        low = atom.left.bounds().lower
-        if low is not None and low >= 0:
-            return f"({left} {'/' if atom.kind == 'floordiv' else '%'} {right})"
-        return f"floor_{'div' if atom.kind == 'floordiv' else 'mod'}({left}, {right})"
+    def atom(a: Atom) -> str:
+        return names.get(a, a.name) if isinstance(a, Symbol) else operation_text(a, inside, *forms)
 
-    return written(e, atom_text, lambda n: f"{n}l" if abs(n) > 2**30 else str(n))
+    def inside(part: Expr) -> str:
+        return c_index(part, names)
+
+    return written(e, atom, lambda n: f"{n}l" if abs(n) > 2**30 else str(n))
 
 
 def c_constant(value: int | float | bool, dtype: torch.dtype) -> str:

@@ -227,11 +227,6 @@ class LoopKernel:
         return tuple(sorted(found - loops, key=lambda s: s.sort_key))
 
     @property
-    def levels(self) -> int:
-        """How many times the inner loops run, at most: 1 + the highest level of a store's value."""
-        return 1 + max((s.value.level for s in self.stores), default=0)
-
-    @property
     def _only_multiplied(self) -> set[str]:
         """Buffers with which the kernel does nothing but to load operands of a `dot`."""
         operands = {a for v in self.values if v.op == "reduce" and v.data in DOTS for a in v.args}

@@ -22,7 +22,7 @@ from torchjit_inductor.lowering.tensors import Index, Lowered, Metas, Point, Rea
 from torchjit_inductor.lowering.views import broadcast_index
 from torchjit_inductor.steps import ExternStep
 
-__all__ = ["MatrixProduct", "ProductChoice", "Scales", "tile_product"]
+__all__ = ["MatrixProduct", "Operands", "ProductChoice", "Scales", "multiply", "tile_product"]
 
 _aten = torch.ops.aten
 _SCALED_V2 = getattr(getattr(_aten, "_scaled_mm_v2", None), "default", None)
@@ -85,6 +85,15 @@ class MatrixProduct:
         return torch.int32 if self.dtype == torch.int8 else self.dtype
 
     @property
+    def divided(self) -> int:
+        """The length of what is divided into groups."""
+        return (
+            0
+            if self.groups is None
+            else {"rows": self.rows, "columns": self.columns, "depth": self.depth}[self.groups.along]
+        )
+
+    @property
     def second(self) -> torch.dtype:
         """The right operand's dtype."""
         return self.right_dtype or self.dtype
@@ -101,7 +110,7 @@ ProductChoice: TypeAlias = Callable[[MatrixProduct], bool]
 
 @final
 @attrs.frozen(eq=False)
-class _Asked:
+class Operands:
     """An operator's operands.
 
     Attributes:
@@ -129,7 +138,7 @@ class _Asked:
         return Groups(count, {(2, 3): "rows", (3, 2): "columns", (2, 2): "depth"}[ranks])
 
 
-def _asked(op: object, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+def _asked(op: object, args: tuple[Any, ...], meta: TensorMeta) -> Operands | None:
     """What an operator multiplies; None where it does something else, or something that kernels do not do."""
     read = _OPERANDS.get(op)
     asked = None if read is None else read(args, meta)
@@ -144,14 +153,14 @@ def _asked(op: object, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None
     return asked if all(o.device == meta.device for o in operands if o is not None) else None
 
 
-def _plain(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+def _plain(args: tuple[Any, ...], meta: TensorMeta) -> Operands | None:
     """`mm(left, right)`, `bmm`."""
-    return _Asked(*args) if len(args) == 2 and meta.dtype in HALF else None
+    return Operands(*args) if len(args) == 2 and meta.dtype in HALF else None
 
 
-def _biased(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+def _biased(args: tuple[Any, ...], meta: TensorMeta) -> Operands | None:
     """`addmm(bias, left, right)`, `baddbmm`."""
-    return _Asked(args[1], args[2], args[0]) if len(args) == 3 and meta.dtype in HALF else None
+    return Operands(args[1], args[2], args[0]) if len(args) == 3 and meta.dtype in HALF else None
 
 
 def _first_version(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -170,7 +179,7 @@ def _first_version(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return left, right, scale_left[0], scale_right[0], bias, None, dtype, fast
 
 
-def _scaled(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+def _scaled(args: tuple[Any, ...], meta: TensorMeta) -> Operands | None:
     """`_scaled_mm(left, right, scale of left, scale of right, bias, scale of the result, dtype, fast sums)`."""
     if not args:
         return None
@@ -187,10 +196,10 @@ def _scaled(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
         return None
     if bias is not None and bias.dtype not in (*HALF, torch.float32):
         return None
-    return _Asked(left, right, bias, scales, bool(fast))
+    return Operands(left, right, bias, scales, bool(fast))
 
 
-def _grouped(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+def _grouped(args: tuple[Any, ...], meta: TensorMeta) -> Operands | None:
     """`_grouped_mm(left, right, ends of the groups, bias, dtype)`; without ends it is `bmm`."""
     defaults: list[Any] = [None, None, None]
     left, right, ends, bias, _ = [*args, *defaults[len(args) - 2 :]]
@@ -198,19 +207,19 @@ def _grouped(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     if bias is not None or meta.dtype not in HALF or (ends is None) != (ranks == [3, 3]):
         return None
     if ends is None:
-        return _Asked(left, right)
+        return Operands(left, right)
     count = ends.sizes[0].value
     if ranks == [3, 3] or len(ends.sizes) != 1 or ends.dtype != torch.int32 or count is None:
         return None
-    return _Asked(left, right, ends=ends) if 0 < count <= MOST_GROUPS else None
+    return Operands(left, right, ends=ends) if 0 < count <= MOST_GROUPS else None
 
 
-_OPERANDS: dict[object, Callable[[tuple[Any, ...], TensorMeta], _Asked | None]] = {
+_OPERANDS: dict[object, Callable[[tuple[Any, ...], TensorMeta], Operands | None]] = {
     _aten.mm.default: _plain,
     _aten.bmm.default: _plain,
     _aten.addmm.default: _biased,
     _aten.baddbmm.default: _biased,
-    _aten._int_mm.default: lambda args, meta: _Asked(*args) if len(args) == 2 else None,
+    _aten._int_mm.default: lambda args, meta: Operands(*args) if len(args) == 2 else None,
     _aten._scaled_mm.default: _scaled,
     _SCALED_V2: lambda args, meta: _scaled(_first_version(args), meta),
     _GROUPED: _grouped,
@@ -247,28 +256,34 @@ def tile_product(b: Builder, op: object, args: tuple[Any, ...], meta: Metas, cho
     product = _product(first, second, meta.device, scales, asked.groups)
     if product is None or not choice(product):
         return None
-    ends = None if asked.ends is None else b.materialize(asked.ends)
+    target: Strided = b.extern(op, args, {}, meta)
+    step = b.steps.pop()
+    assert isinstance(step, ExternStep)
+    b.products[target.buffer] = step
+    return multiply(b, attrs.evolve(asked, left=first, right=second), product, meta, target)
+
+
+def multiply(b: Builder, operands: Operands, product: MatrixProduct, meta: TensorMeta, target: Strided) -> Lowered:
+    """A kernel that computes a product, and what it is multiplied by and added to, of operands in memory."""
+    first, second = b.materialize(operands.left), b.materialize(operands.right)
+    ends = None if operands.ends is None else b.materialize(operands.ends)
 
     def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         *lead, row, column = outer
         total: Value
         if ends is None or product.groups is None:
             left, right = _operand(read, first, (*lead, row, *inner)), _operand(read, second, (*lead, *inner, column))
-            total = dot(left, right, fast=asked.fast)
+            total = dot(left, right, fast=operands.fast)
         else:
             found = [ends.value(Point((constant(g),), {})) for g in range(product.groups.count)]
             point = (lead[0] if lead else constant(0), row, column, inner[0])
             total = grouped_dot(product.groups.along, found, _loader(first), _loader(second), point)
-        for scale in asked.scales or ():
+        for scale in operands.scales or ():
             total = total * read(scale, broadcast_index(outer, scale.sizes))
-        if asked.bias is not None:
-            total = total + read(asked.bias, broadcast_index(outer, asked.bias.sizes))
+        if operands.bias is not None:
+            total = total + read(operands.bias, broadcast_index(outer, operands.bias.sizes))
         return [cast(total, compute_dtype(meta.dtype))]
 
-    target: Strided = b.extern(op, args, {}, meta)
-    step = b.steps.pop()
-    assert isinstance(step, ExternStep)
-    b.products[target.buffer] = step
     output = Output(meta, True, lambda outer, inner: outer)
     return b.reduction(meta.sizes, first.sizes[-1:], [output], body, outer_strides=meta.strides, targets=[target])[0]
 

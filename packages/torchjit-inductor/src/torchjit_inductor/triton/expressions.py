@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from torchjit_core.expr import Atom, Expr, Operation, Symbol
-from torchjit_inductor.indexing import written
+from torchjit_core.expr import Atom, Expr, Symbol
+from torchjit_inductor.indexing import operation_text, written
 
 __all__ = ["Printer", "host_text", "triton_text"]
 
@@ -34,28 +34,16 @@ def triton_text(expr: Expr, symbol_text: Printer) -> str:
 def _atom(atom: Atom, symbol_text: Printer) -> str:
     if isinstance(atom, Symbol):
         return symbol_text(atom)
-    if not isinstance(atom, Operation):
-        raise TypeError(f"unknown atom {atom!r}")
-    left, right = triton_text(atom.left, symbol_text), triton_text(atom.right, symbol_text)
-    if atom.kind in ("max", "min"):
-        return f"tl.{atom.kind}imum({left}, {right})"
-    low = atom.left.bounds().lower
-    if low is not None and low >= 0:
-        return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
-    return f"tj.floor_{'div' if atom.kind == 'floordiv' else 'mod'}({left}, {right})"
+    forms = "tl.{0}imum({1}, {2})", "// %", "tj.floor_{0}({1}, {2})"
+    return operation_text(atom, lambda e: triton_text(e, symbol_text), *forms)
 
 
 def host_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
     """`expr` as Python text for the launcher, each symbol under its name there."""
 
-    def atom_text(atom: Atom) -> str:
-        if isinstance(atom, Symbol):
-            return names[atom]
-        if not isinstance(atom, Operation):
-            raise TypeError(f"unknown atom {atom!r}")
-        left, right = host_text(atom.left, names), host_text(atom.right, names)
-        if atom.kind in ("max", "min"):
-            return f"{atom.kind}({left}, {right})"
-        return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
+    def atom(a: Atom) -> str:
+        if isinstance(a, Symbol):
+            return names[a]
+        return operation_text(a, lambda e: host_text(e, names), "{0}({1}, {2})", "// %", "")
 
-    return written(expr, atom_text)
+    return written(expr, atom)

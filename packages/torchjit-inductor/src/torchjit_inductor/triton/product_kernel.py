@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+import attrs
 import torch
 
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store
-from torchjit_inductor.ir.values import Value, dot, load
-from torchjit_inductor.lowering.contractions import MatrixProduct
-from torchjit_inductor.lowering.grouped import grouped_dot
+from torchjit_core.expr import constant
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.contractions import MatrixProduct, Operands, multiply
+from torchjit_inductor.lowering.tensors import TensorMeta
+from torchjit_inductor.steps import KernelStep
 
 __all__ = ["layouts_of", "product_kernel"]
 
@@ -50,47 +49,16 @@ def layouts_of(p: MatrixProduct) -> dict[str, Layout]:
 
 def product_kernel(product: MatrixProduct) -> tuple[LoopKernel, dict[str, Buffer]]:
     """The product alone as a kernel, and its buffers: those of `layouts_of`."""
-    p = product
-    buffers = {
-        name: Buffer(name, dtype, p.device, tuple(map(constant, sizes)), tuple(map(constant, strides)))
+    b, p = Builder(), product
+    metas = {
+        name: TensorMeta(tuple(map(constant, sizes)), tuple(map(constant, strides)), dtype, p.device)
         for name, (dtype, sizes, strides) in layouts_of(p).items()
     }
-    # The result has a loop of matrices, unless it is one.
-    sizes = [n.value or 0 for n in buffers["out"].sizes]
-    loops = [_loop(f"x{n}", size) for n, size in enumerate(sizes, 3 - len(sizes)) if size > 1]
-    names = {v.symbol.name: as_expr(v.symbol) for v in loops}
-    batch, row, column = (names.get(f"x{n}", constant(0)) for n in range(3))
-    depth = as_expr(Symbol("r0", 0, p.depth - 1))
-
-    def element(name: str) -> Callable[..., Value]:
-        buffer = buffers[name]
-        return lambda index, **options: load(name, _place(buffer, *index), buffer.dtype, **options)
-
-    def index(name: str, *last: Expr) -> tuple[Expr, ...]:
-        return (batch, *last) if len(buffers[name].sizes) == 3 else last
-
-    left, right = element("left"), element("right")
-    if p.groups is None:
-        fast = p.scales is not None and p.scales.fast
-        value = dot(left(index("left", row, depth)), right(index("right", depth, column)), fast=fast)
-    else:
-        ends = [element("ends")((constant(n),)) for n in range(p.groups.count)]
-        value = grouped_dot(p.groups.along, ends, left, right, (batch, row, column, depth))
-    if p.scales is not None:
-        first, second = (row, column) if p.scales.by_rows else (constant(0), constant(0))
-        value = value * element("left_scale")((first, constant(0))) * element("right_scale")((constant(0), second))
-    store = Store("out", _place(buffers["out"], *index("out", row, column)), value, outer=True)
-    inner = (_loop("r0", p.depth),)
-    kernel = LoopKernel("product", p.device, tuple(loops), inner, (store,), (Origin("product", "matmul"),))
-    return kernel, buffers
-
-
-def _place(buffer: Buffer, *index: Any) -> Expr:
-    total = constant(0)
-    for i, step in zip(index, buffer.strides, strict=True):
-        total = total + i * step
-    return total
-
-
-def _loop(name: str, size: int) -> LoopVar:
-    return LoopVar(Symbol(name, 0, size - 1), constant(size))
+    places = {name: b.buffer(name, meta) for name, meta in metas.items()}
+    scales = None if p.scales is None else (places["left_scale"], places["right_scale"])
+    fast = p.scales is not None and p.scales.fast
+    operands = Operands(places["left"], places["right"], scales=scales, fast=fast, ends=places.get("ends"))
+    multiply(b, operands, p, metas["out"], places["out"])
+    (step,) = b.steps
+    assert isinstance(step, KernelStep)
+    return attrs.evolve(step.kernel, name="product", origins=(Origin("product", "matmul"),)), b.buffers

@@ -175,18 +175,13 @@ def operands_of(p: MatrixProduct) -> dict[str, torch.Tensor]:
     for name, (dtype, sizes, strides) in layouts_of(p).items():
         made[name] = torch.empty_strided(sizes, strides, dtype=dtype, device=p.device)
         if name == "ends":
-            made[name].copy_(spread_ends(sizes[0], divided(p)))
+            made[name].copy_(spread_ends(sizes[0], p.divided))
         elif name != "out":
             # Scales are positive.
             numbers = torch.randn(sizes, generator=generator, device=p.device, dtype=torch.float32)
             numbers = numbers.abs() + 0.5 if name.endswith("scale") else numbers
             made[name].copy_(numbers if dtype.is_floating_point else (numbers * 40).clamp(-127, 127))
     return made
-
-
-def divided(p: MatrixProduct) -> int:
-    """The length of what the product divides into groups."""
-    return 0 if p.groups is None else {"rows": p.rows, "columns": p.columns, "depth": p.depth}[p.groups.along]
 
 
 def exact_product(p: MatrixProduct, memory: Mapping[str, torch.Tensor]) -> torch.Tensor:
