@@ -20,7 +20,7 @@ from torchjit_inductor.lowering.graph_nodes import ancestors
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_torch.operators import is_mutable
 
-__all__ = ["Folded", "fold_constants"]
+__all__ = ["Folded", "attribute_of", "fold_constants"]
 
 _aten = torch.ops.aten
 MOST_BYTES = 4 << 20
@@ -82,11 +82,12 @@ def _is_held(gm: torch.fx.GraphModule, node: torch.fx.Node, user: torch.fx.Node)
     """
     if node.op != "get_attr" or user.target is not _aten.lift_fresh_copy.default:
         return False
-    held = _attribute(gm, node)
+    held = attribute_of(gm, node)
     return type(held) is torch.Tensor and held.device.type == "cpu"
 
 
-def _attribute(gm: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
+def attribute_of(gm: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
+    """What a node takes from the module; None where it has no such attribute."""
     held: Any = gm
     for part in str(node.target).split("."):
         held = getattr(held, part, None)
@@ -162,7 +163,7 @@ def _evaluate(gm: torch.fx.GraphModule, wanted: list[torch.fx.Node]) -> dict[tor
         if node not in needed:
             continue
         if node.op == "get_attr":
-            values[node] = _attribute(gm, node)
+            values[node] = attribute_of(gm, node)
             continue
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
         values[node] = node.target(*args, **kwargs)

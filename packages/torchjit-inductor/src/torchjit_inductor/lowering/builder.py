@@ -76,13 +76,8 @@ ReductionBody: TypeAlias = Callable[[Callable[[Lowered, Index], Value], Index, I
 """`(read, outer index, inner index) -> one value per output`; `read(tensor, index)` reads an operand."""
 
 
-@final
-@attrs.frozen
-class Savepoint:
-    """What a builder had collected at some time: how many steps, and which buffers."""
-
-    steps: int
-    buffers: frozenset[str]
+Savepoint: TypeAlias = "tuple[int, frozenset[str]]"
+"""What a builder had collected at some time: how many steps, and which buffers."""
 
 
 @final
@@ -357,12 +352,13 @@ class Builder:
     # ------------------------------------------------------------------ going back
     def savepoint(self) -> Savepoint:
         """What there is now."""
-        return Savepoint(len(self.steps), frozenset(self.buffers))
+        return len(self.steps), frozenset(self.buffers)
 
     def back_to(self, before: Savepoint, tensors: Sequence[Lowered]) -> None:
         """Undo what was done since, also that these tensors were stored."""
-        del self.steps[before.steps :]
-        for name in self.buffers.keys() - before.buffers:
+        steps, buffers = before
+        del self.steps[steps:]
+        for name in self.buffers.keys() - buffers:
             del self.buffers[name]
         for t in tensors:
             if isinstance(t, Lazy) and t.stored is not None and t.stored.buffer not in self.buffers:

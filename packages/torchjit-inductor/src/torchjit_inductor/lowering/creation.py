@@ -30,14 +30,8 @@ def _filled(b: Builder, meta: TensorMeta, *given: object, **_: object) -> Lowere
     return full(value, meta)
 
 
-@lowering("ones", "ones_like", "new_ones")
-def _ones(b: Builder, meta: TensorMeta, *_: object, **__: object) -> Lowered:
-    return full(1, meta)
-
-
-@lowering("zeros", "zeros_like", "new_zeros")
-def _zeros(b: Builder, meta: TensorMeta, *_: object, **__: object) -> Lowered:
-    return full(0, meta)
+lowering("ones", "ones_like", "new_ones")(lambda b, meta, *_, **__: full(1, meta))
+lowering("zeros", "zeros_like", "new_zeros")(lambda b, meta, *_, **__: full(0, meta))
 
 
 def _range(meta: TensorMeta, start: Scalar, step: Scalar) -> Lazy:

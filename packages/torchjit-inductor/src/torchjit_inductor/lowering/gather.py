@@ -133,34 +133,37 @@ def _embedding(
     return _gathered(b, meta, weight, places)
 
 
-@lowering("index_select")
-def _index_select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered) -> Lowered:
-    if not x.sizes or len(index.sizes) != 1:
-        raise NotLowered("index_select of a number")
+def _picked(
+    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, where_in: Callable[[Point, int], Point], error: str
+) -> Lowered:  # fmt: skip
+    """A tensor with positions along one dimension that an index holds.
+
+    Args:
+        where_in: the place in the index of a point of the result.
+    """
     dim = dim_of(dim, len(x.sizes))
     size = x.sizes[dim]
     check_positions(index, size)
 
     def places(point: Point) -> Places:
-        at = checked_position(index, point.at((point.index[dim],)), size, wrap=False, dim=dim, error="embedding")
+        at = checked_position(index, where_in(point, dim), size, wrap=False, dim=dim, error=error)
         return moved_to(point, dim, size, at)
 
     return _gathered(b, meta, x, places)
+
+
+@lowering("index_select")
+def _index_select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered) -> Lowered:
+    if not x.sizes or len(index.sizes) != 1:
+        raise NotLowered("index_select of a number")
+    return _picked(b, meta, x, dim, index, lambda p, d: p.at((p.index[d],)), "embedding")
 
 
 @lowering("gather")
 def _gather(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, sparse_grad: bool = False) -> Lowered:
     if not x.sizes or not index.sizes:
         raise NotLowered("gather from a number")
-    dim = dim_of(dim, len(x.sizes))
-    size = x.sizes[dim]
-    check_positions(index, size)
-
-    def places(point: Point) -> Places:
-        at = checked_position(index, point, size, wrap=False, dim=dim, error="gather")
-        return moved_to(point, dim, size, at)
-
-    return _gathered(b, meta, x, places)
+    return _picked(b, meta, x, dim, index, lambda p, d: p, "gather")
 
 
 def index_places(sizes: Index, indices: Sequence[Lowered | None], rank: int) -> tuple[list[int], int, int]:

@@ -17,7 +17,7 @@ from torchjit_core.failures import degraded
 from torchjit_core.reasons import reason
 from torchjit_inductor.attention.call import AttentionChoice, symbols_of
 from torchjit_inductor.codegen_protocol import CompilerMissing
-from torchjit_inductor.folding import fold_constants
+from torchjit_inductor.folding import attribute_of, fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
@@ -272,9 +272,7 @@ class _GraphLowering:
             self.sizes.sources.setdefault(symbol, (position, kind, dim))
 
     def _constant(self, node: torch.fx.Node) -> None:
-        held: Any = self.gm
-        for part in str(node.target).split("."):
-            held = getattr(held, part)
+        held = attribute_of(self.gm, node)
         if not isinstance(held, torch.Tensor):
             raise GraphNotSupported(f"attribute {node.target} is a {type(held).__name__}")
         self._hold(node, held)
@@ -412,7 +410,7 @@ class _GraphLowering:
         made = self._formula(call, lower, args, kwargs)
         if made is not None and not (
             is_usable(made, tensors, call.metas)
-            and is_computable(self.builder.steps[before.steps :], self.builder.buffers)
+            and is_computable(self.builder.steps[before[0] :], self.builder.buffers)
         ):
             made = None
         if made is None:

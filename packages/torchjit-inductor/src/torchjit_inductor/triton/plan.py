@@ -249,7 +249,7 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
     if any(v.op == "sort" for v in kernel.values):
         # Many steps of few instructions: what counts is that all threads have something to compare.
         return _persistent_plan(facts, max(2, power_of_two(facts.count(kernel.inner))), tile=1024, per_warp=128)
-    if kernel.outer and facts.unit_accesses(kernel.outer[-1]) > 0 and _walks_columns(facts):
+    if _walks_columns(facts):
         return _column_plan(facts)
     size = iterations(kernel.inner).value
     if size is not None and power_of_two(size) <= _persistent_limit(facts):
@@ -301,13 +301,15 @@ def _resident_bytes(facts: _Facts, warps: int) -> int:
 
 def walks_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
     """Does a program of this reduction best hold several columns, because memory runs along the last outer loop?"""
-    facts = _Facts(kernel, buffers, hints)
-    return bool(kernel.outer) and facts.unit_accesses(kernel.outer[-1]) > 0 and _walks_columns(facts)
+    return _walks_columns(_Facts(kernel, buffers, hints))
 
 
 def _walks_columns(facts: _Facts) -> bool:
     """Do the large loads walk memory along the last outer loop and not along the inner one?"""
-    kernel, large = facts.kernel, _large(facts)
+    kernel = facts.kernel
+    if not kernel.outer or not facts.unit_accesses(kernel.outer[-1]):
+        return False
+    large = _large(facts)
     columns = sum(1 for _, i in large if facts.unit(i, kernel.outer[-1]))
     rows = sum(1 for _, i in large if facts.unit(i, kernel.inner[-1]))
     return columns > rows
