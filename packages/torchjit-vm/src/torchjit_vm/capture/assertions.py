@@ -6,14 +6,13 @@ see the error. Or where the region's own code runs in place of a graph that rais
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.decode import Decoded
-    from torchjit_vm.frame import Frame
+from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.decode import Decoded
+from torchjit_vm.frame import Frame
 
 __all__ = ["Assertion", "current_assertion"]
 

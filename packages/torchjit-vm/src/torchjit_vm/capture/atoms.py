@@ -5,15 +5,13 @@ C code works on that, as it does in CPython: results of operators and methods th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import members
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.members import HEAP_TYPE, IMMUTABLE_TYPE, c_base, is_atom_class, plain_value
 from torchjit_vm.capture.values import NEW, AtomObject, Const, Obj, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["base_of", "c_base", "is_atom_class", "is_plain", "new_atom", "plain_value", "real_of", "stripped"]
 

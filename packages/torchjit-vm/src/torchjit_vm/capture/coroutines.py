@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 from torchjit_vm.capture.attributes import bind
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.iteration import IteratorValue, kind_of, resume
 from torchjit_vm.capture.members import ABSENT, find_member
 from torchjit_vm.capture.reasons import ASYNC
@@ -13,9 +14,6 @@ from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, GeneratorValue, Obj, Value
 from torchjit_vm.frame import delegate_of
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["AwaitIterator", "aiter", "anext", "ends_async_for", "get_awaitable", "is_coroutine"]
 

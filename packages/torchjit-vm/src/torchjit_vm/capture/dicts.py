@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_core.guards import dict_items
 from torchjit_core.paths import Pinned, own_attr
 from torchjit_vm.capture import attributes, members
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.elements import is_atom
 from torchjit_vm.capture.keys import is_number, key_of, note_stored, number_among, real_key, settle_key
 from torchjit_vm.capture.reading import wrap
@@ -27,9 +28,6 @@ from torchjit_vm.capture.values import (
     Value,
     WeakKey,
 )
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
     "copy_dict",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import attributes, dicts, iteration, members
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.values import Const, InstanceDict, Known, ListValue, Obj, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["directory"]
 

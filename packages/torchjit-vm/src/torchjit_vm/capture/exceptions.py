@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import inspect
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING
 
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, wrap
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import NEW, Const, Known, Obj, TracebackValue, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
     "chain",

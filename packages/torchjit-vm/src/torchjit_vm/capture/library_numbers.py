@@ -10,16 +10,14 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from torchjit_core.forks import caught_warnings
 from torchjit_core.paths import Pinned
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.special_methods import settled
 from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.values import NEW, Const, Leaf, ListValue, SliceValue, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["binary", "compare", "converted", "negated", "varies", "with_plain_numbers"]
 

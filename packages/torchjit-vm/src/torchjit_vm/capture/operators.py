@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, library_numbers, members, subscripts, texts
 from torchjit_vm.capture.atoms import real_of, stripped
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.interception import defined_by_program, intercept, override
 from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
@@ -19,9 +20,6 @@ from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import AtomObject, Const, IdValue, Known, Leaf, Obj, TupleValue, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
     "DUNDERS",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torchjit_vm.capture import attributes, collecting, iteration, set_algebra
 from torchjit_vm.capture.dicts import dict_lookup, dict_pairs, dict_store, instance_pairs
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.elements import append, items
 from torchjit_vm.capture.keys import key_of
 from torchjit_vm.capture.made_later import joined, made_later
@@ -29,9 +30,6 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 
 def build_list(domain: CaptureDomain, values: list[Value]) -> Value:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from types import FunctionType
-from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import attributes, comparisons, functions, lengths, members, names
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.policy import PassThrough
 from torchjit_vm.capture.values import BoundMethod, Const, DictValue, Known, Obj, Value
 from torchjit_vm.frame import Frame
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["pass_through"]
 

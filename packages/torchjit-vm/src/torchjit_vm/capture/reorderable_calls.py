@@ -20,6 +20,7 @@ from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import library, runtime
 from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_records import ReorderedCall, Standin
 from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import pinned
@@ -31,7 +32,6 @@ from torchjit_vm.capture.values import NEW, Const, DictValue, Known, Leaf, Obj, 
 from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["cached_report", "defer_or_break", "put_off", "write_reordered"]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_vm.capture import dicts, elements, iteration, keys, sets
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.values import Const, DictValue, DictView, Key, SetValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["is_set_view", "refuse_numbers", "set_binary", "set_keys"]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.keys import is_number, key_of, note_stored, settle_key
 from torchjit_vm.capture.values import NEW, HashKey, IdKey, Key, Ref, SetValue, Value, WeakKey
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
     "is_ordered",

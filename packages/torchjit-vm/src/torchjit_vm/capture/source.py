@@ -12,10 +12,10 @@ import attrs
 
 from torchjit_core.location import CodeLocation
 from torchjit_vm.capture import library
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_records import Standin
 
 if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
     from torchjit_vm.capture.values import Value
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from torchjit_vm.capture import dicts, elements, sets
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.runtime import function as real_function
 from torchjit_vm.capture.runtime import new as new_instance
@@ -25,9 +26,6 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["WRAPPED", "StandIns", "stand_in_of"]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.atoms import stripped
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import defines, has_method, special_call
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import AtomObject, Const, Known, Leaf, Obj, Value
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["delitem", "getitem", "is_index", "key_error", "setitem"]
 

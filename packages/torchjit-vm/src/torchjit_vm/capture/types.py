@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.values import Known, Obj, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["classes_of", "is_subtype", "type_of"]
 

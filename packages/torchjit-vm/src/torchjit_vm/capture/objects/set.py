@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_vm.capture import collecting, keys, packing, runtime
 from torchjit_vm.capture.atoms import is_plain
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import unhashable
@@ -23,9 +24,6 @@ from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
 from torchjit_vm.capture.values import NEW, Const, Key, Known, Obj, SetValue, Value
 from torchjit_vm.decode import SUBSETS_STOP_EARLY
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["combine_sets", "compare_sets"]
 
