@@ -156,13 +156,6 @@ def _second(x: Any) -> None:
             pass
 
 
-def _group(x: Any) -> None:
-    try:
-        x()
-    except* ValueError:
-        pass
-
-
 def _other_errors(x: Any) -> None:
     try:
         with x:
@@ -237,7 +230,6 @@ def _raises_perhaps(x: Any) -> None:
         (_bare, 1),
         (_named, 1),
         (_second, 1),
-        (_group, 1),
         (_other_errors, 0),
         (_finally, 0),
         (_generator, 0),

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 from torchjit_vm.binding import bind, import_from_real
 from torchjit_vm.concrete_callers import CALLER_FUNCTIONS
 from torchjit_vm.concrete_generator import Box, interpreted_generator
-from torchjit_vm.concrete_groups import match_group, prepare_reraise
 from torchjit_vm.concrete_statements import class_pattern, raised_by, unpacking
-from torchjit_vm.decode import Decoded
+from torchjit_vm.decode import Decoded, decode
 from torchjit_vm.domain import Domain
 from torchjit_vm.frame import Completion, Frame, Raised
 from torchjit_vm.interpreter import Interpreter
@@ -63,7 +62,6 @@ class ConcreteDomain:
 
     def attach(self, vm: Interpreter[Box]) -> None:
         self.vm = vm
-        vm.on_leave = _left
 
     def constants(self, code: Decoded) -> list[Box]:
         found: list[Box] | None = code.boxed.get(ConcreteDomain)
@@ -345,7 +343,9 @@ class ConcreteDomain:
         if kind is MethodType:
             return self.call(Box(real.__func__), [Box(real.__self__), *args], kwargs)  # type: ignore[no-any-return]
         if kind is FunctionType and not real.__code__.co_flags & _CO_ASYNC:
-            return self._enter(real, args, kwargs)
+            code = decode(real.__code__)
+            if not code.has_groups:
+                return self._enter(real, code, args, kwargs)
         # isinstance() would ask the object for its __class__
         if issubclass(kind, type) and kind.__call__ is type.__call__ and type(real.__init__) is FunctionType:
             return self._construct(real, args, kwargs)
@@ -362,15 +362,15 @@ class ConcreteDomain:
         if cls not in type(made).__mro__:
             return Box(made)
         init: Any = type(made).__init__
-        if type(init) is not FunctionType:
+        if type(init) is not FunctionType or decode(init.__code__).has_groups:
             init(made, *positional, **keywords)
             return Box(made)
         instance = Box(made)
-        frame = self._enter(init, [instance, *args], kwargs)
+        frame = self._enter(init, decode(init.__code__), [instance, *args], kwargs)
         frame.completion, frame.instead = Completion.PUSH_INSTEAD, instance
         return frame
 
-    def _enter(self, function: FunctionType, args: Sequence[Box], kwargs: dict[str, Box]) -> _F:
+    def _enter(self, function: FunctionType, decoded: Decoded, args: Sequence[Box], kwargs: dict[str, Box]) -> _F:
         if len(self.vm.frames) >= sys.getrecursionlimit():
             raise RecursionError("maximum recursion depth exceeded")
         code = function.__code__
@@ -382,7 +382,7 @@ class ConcreteDomain:
         if code.co_flags & inspect.CO_VARKEYWORDS:
             slots[rest] = Box({k: b.value for k, b in slots[rest].value.items()})
         return self.vm.new_frame(
-            code,
+            decoded,
             list(slots),
             [Box(c) for c in function.__closure__ or ()],
             function.__globals__,
@@ -459,15 +459,6 @@ class ConcreteDomain:
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
         return isinstance(exception.value, types)
 
-    @_real
-    def match_group(self, group: Box, type: Box) -> tuple[Box | None, Box | None]:
-        rest, match = match_group(group.value, type.value)
-        return None if rest is None else Box(rest), None if match is None else Box(match)
-
-    @_real
-    def prepare_reraise(self, group: Box, exceptions: Box) -> Box:
-        return Box(prepare_reraise(group.value, exceptions.value))
-
     def exception_triple(self, exception: Box) -> list[Box]:
         error = exception.value
         return [Box(type(error)), exception, Box(error.__traceback__)]
@@ -504,12 +495,6 @@ class ConcreteDomain:
     @_real
     def length(self, value: Box) -> Box:
         return Box(operator.length_hint(value.value) if not hasattr(value.value, "__len__") else len(value.value))
-
-
-def _left(exception: Box, _: None) -> None:
-    """An exception goes to the caller's frame; of groups `except*` looks at the traceback."""
-    if isinstance(exception.value, BaseExceptionGroup):
-        raised_by(exception.value)
 
 
 def _shown(function: object) -> str:

@@ -51,6 +51,8 @@ UNSUPPORTED = {
     "IMPORT_STAR": "`from m import *` cannot occur in a function",
     "ASYNC_GEN_WRAP": "asynchronous generators are not interpreted",
     "TYPE_PARAMETERS": "type parameter scopes are not interpreted",
+    "CHECK_EG_MATCH": "parts of exception groups are told by the tracebacks that CPython gives them",
+    "PREP_RERAISE_STAR": "see CHECK_EG_MATCH",
 }
 """Operations that the interpreter refuses, with the reason; their canonical instruction is UNSUPPORTED."""
 
@@ -95,10 +97,11 @@ class Decoded:
         locals: the names of all locals, cells and free variables.
         nfree: the number of free variables, the last of `locals`.
         boxed: constants wrapped by a domain, per domain class.
+        has_groups: it has an `except*`: its frames are left to CPython.
     """
 
     __slots__ = (
-        "_code", "_locations", "boxed", "handling", "index_of", "instrs", "liveness",
+        "_code", "_locations", "boxed", "handling", "has_groups", "index_of", "instrs", "liveness",
         "locals", "names", "nfree", "offsets", "positions",
     )  # fmt: skip
 
@@ -112,6 +115,7 @@ class Decoded:
         self.handling: list[Handling] = []
         self.locals = local_names(code)
         self.nfree = len(code.co_freevars)
+        self.has_groups = False
         self.boxed: dict[type, Any] = {}
         self.liveness: list[frozenset[int]] | None = None
         self._locations: list[CodeLocation | None] = []
@@ -178,14 +182,13 @@ class Decoded:
         if self.names[target] != "PUSH_EXC_INFO":
             return False
         at, kinds = self._clause(target + 1)
-        while self.names[at] in _CHECKS:
+        while self.names[at] == "CHECK_EXC_MATCH":
             passes = bool(kinds) and kinds <= _OF_PYTHON and not anything
-            raises = self.names[at] == "CHECK_EXC_MATCH" and self._only_raises(at + 2, set() if anything else kinds)
+            raises = self._only_raises(at + 2, set() if anything else kinds)
             if not self.names[at + 1].startswith("POP_JUMP") or not (passes or raises):
                 return True
             at, kinds = self._clause(self.instrs[at + 1][1])
-        bare = self.names[at] == "POP_TOP" and not self._only_raises(at, set())
-        return bare or self.names[at] == "COPY" or self.names[at : at + 2] == ["BUILD_LIST", "COPY"]
+        return self.names[at] == "POP_TOP" and not self._only_raises(at, set())
 
     def _clause(self, at: int) -> tuple[int, set[Any]]:
         """Behind what stands before the test of an `except` clause, and the names of its classes, as far as they are such."""
@@ -214,7 +217,6 @@ class Decoded:
         return False
 
 
-_CHECKS = ("CHECK_EXC_MATCH", "CHECK_EG_MATCH")
 _BEFORE_TESTS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_FAST", "LOAD_DEREF", "BUILD_TUPLE"})
 """What stands before the test of an `except` clause."""
 _MORE = frozenset({"POP_TOP", "POP_EXCEPT", "RERAISE", "PUSH_EXC_INFO", "SEND", "BEFORE_WITH", "CHECK_EXC_MATCH"})
@@ -283,6 +285,7 @@ def _fill(decoded: Decoded) -> None:
         if name == "TO_BOOL" and _takes_any(raw[number + 1][2]):
             pending_start = start
             continue
+        decoded.has_groups |= name == "CHECK_EG_MATCH"
         for op, value in translate(name, arg, following, code):
             if op == "CALL":
                 value, keywords = (value, keywords), ()
@@ -411,7 +414,7 @@ _SPECIAL |= {
     "STORE_FAST_STORE_FAST": _locals("STORE_FAST", "STORE_FAST"),
     "FORMAT_WITH_SPEC": _fixed("FORMAT_WITH_SPEC", 0),
     "CALL_INTRINSIC_2": lambda arg, following, code: [
-        ("PREP_RERAISE_STAR", 0) if arg == 1 else ("UNSUPPORTED", "TYPE_PARAMETERS")
+        ("UNSUPPORTED", "PREP_RERAISE_STAR" if arg == 1 else "TYPE_PARAMETERS")
     ],
     "MAKE_FUNCTION": lambda arg, following, code: [("MAKE_FUNCTION", arg if VERSION < (3, 13) else 0)],
 }

@@ -35,7 +35,6 @@ class Interpreter(Generic[V]):
         left: the frame that an exception left last.
         tracebacks: of the latest exceptions, the frames that each came through and the index of the instruction, innermost first;
             kept if a domain sets it, for it keeps frames alive.
-        on_leave: called with an exception that goes from a frame to its caller, and None; if set.
         deep: the number of frames above which `on_deep` is called, before each further one runs.
         trace: called with the frame and the index of each instruction before it runs, if set.
     """
@@ -52,7 +51,6 @@ class Interpreter(Generic[V]):
         self.limit = limit
         self.left: Frame[V] | None = None
         self.tracebacks: dict[V, list[tuple[Frame[V], int]]] | None = None
-        self.on_leave: Callable[[V, None], object] | None = None
         self.deep = 1 << 62
         self.on_deep: Callable[[], object] | None = None
         self.trace = trace
@@ -239,8 +237,6 @@ class Interpreter(Generic[V]):
                     places = self._places(exception)
                 if instead is not None:
                     return self._stand_in(frame, instead, base)
-            if self.on_leave is not None:
-                self.on_leave(exception, None)
         raise Raised(exception)
 
     def _stand_in(self, left: Frame[V], instead: V | Frame[V], base: int) -> V | None:

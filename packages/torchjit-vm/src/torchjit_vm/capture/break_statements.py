@@ -12,6 +12,7 @@ from torchjit_vm.capture import runtime
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.values import Value
+from torchjit_vm.instructions.calls import callee
 
 if TYPE_CHECKING:
     from torchjit_vm.frame import Frame
@@ -88,6 +89,7 @@ _COMPARE = {
     operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=",
 }  # fmt: skip
 _UNARY = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
+_CONVERTERS = ("", "str", "repr", "ascii")
 _Template = Callable[[Any, Texts], str]
 _EXPRESSIONS: dict[str, tuple[int, _Template]] = {
     "UNARY_OP": (1, lambda arg, stack: f"{_UNARY[arg]}{stack[-1]}"),
@@ -101,8 +103,13 @@ _EXPRESSIONS: dict[str, tuple[int, _Template]] = {
     "BINARY_SLICE": (3, lambda arg, stack: f"{stack[-3]}[{stack[-2]}:{stack[-1]}]"),
     "LOAD_ATTR": (1, lambda arg, stack: f"{_dotted(stack[-1])}.{arg}"),
     "GET_ITER": (1, lambda arg, stack: f"iter({stack[-1]})"),
-    "CONVERT_VALUE": (1, lambda arg, stack: f"{('', 'str', 'repr', 'ascii')[arg]}({stack[-1]})"),
+    "CONVERT_VALUE": (1, lambda arg, stack: f"{_CONVERTERS[arg]}({stack[-1]})"),
     "FORMAT_SIMPLE": (1, lambda arg, stack: f"format({stack[-1]})"),
+    "FORMAT_WITH_SPEC": (2, lambda arg, stack: f"format({_CONVERTERS[arg]}({stack[-2]}), {stack[-1]})"),
+    "WITH_EXCEPT_START": (
+        0,
+        lambda arg, stack: "{0}({1}.__class__, {1}, {1}.__traceback__)".format(stack[-4], stack[-1]),
+    ),
     "CHECK_EXC_MATCH": (1, lambda arg, stack: f"isinstance({stack[-2]}, {stack[-1]})"),
 }
 """How many entries the instruction takes off the stack, and the expression for what it puts there."""
@@ -179,8 +186,8 @@ def _call_kw(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> For
 
 
 def _call_text(out: Rebuilder, stack: Texts, base: int, end: int, keywords: tuple[str, ...], pops: int) -> Form:
-    function, arguments = _callee(stack, base)
-    arguments += [str(t) for t in stack[base : end - len(keywords)]]
+    function, bound = callee(stack, base)
+    arguments = [str(t) for t in (*([] if bound is None else [bound]), *stack[base : end - len(keywords)])]
     named = list(zip(keywords, stack[end - len(keywords) : end], strict=True))
     if all(k.isidentifier() for k in keywords):
         arguments += [f"{k}={v}" for k, v in named]
@@ -189,17 +196,10 @@ def _call_text(out: Rebuilder, stack: Texts, base: int, end: int, keywords: tupl
     return _value(out, f"{function}({', '.join(arguments)})", pops)
 
 
-def _callee(stack: Texts, base: int) -> tuple[str, list[str]]:
-    first, second = stack[base - 2], stack[base - 1]
-    if first is None:
-        return f"{second}", []
-    return first, [] if second is None else [second]
-
-
 @_form("CALL_FUNCTION_EX")
 def _call_ex(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
     base = len(stack) - 1 - (arg & 1)
-    function, _ = _callee(stack, base)
+    function, _ = callee(stack, base)
     keywords = f", **{stack[-1]}" if arg & 1 else ""
     return _value(out, f"{function}(*{stack[base]}{keywords})", 3 + (arg & 1))
 
@@ -214,51 +214,31 @@ def _for_iter(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Fo
     )
 
 
-@_form("POP_JUMP_IF_TRUE")
-def _jump_if_true(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _jump(out, f"bool({stack[-1]})", arg)
+def _jumping(test: str, pops: int) -> Maker:
+    """To its argument, with `pops` entries off the stack, where the test holds; else the tested value goes."""
+
+    def jump(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+        name = out.fresh("c")
+        line = f"{name} = {test.format(stack[-1])}"
+        return Form((line,), (Outcome(name, pops, (), arg), Outcome(None, 1, ())))
+
+    return jump
 
 
-@_form("POP_JUMP_IF_FALSE")
-def _jump_if_false(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _jump(out, f"not {stack[-1]}", arg)
+FORMS |= {
+    "POP_JUMP_IF_TRUE": _jumping("bool({})", 1),
+    "POP_JUMP_IF_FALSE": _jumping("not {}", 1),
+    "JUMP_IF_TRUE_OR_POP": _jumping("bool({})", 0),
+    "JUMP_IF_FALSE_OR_POP": _jumping("not {}", 0),
+}
 
 
-def _jump(out: Rebuilder, condition: str, target: int, pops: int = 1) -> Form:
-    name = out.fresh("c")
-    return Form((f"{name} = {condition}",), (Outcome(name, pops, (), target), Outcome(None, 1, ())))
-
-
-@_form("JUMP_IF_TRUE_OR_POP")
-def _jump_if_true_or_pop(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _jump(out, f"bool({stack[-1]})", arg, 0)
-
-
-@_form("JUMP_IF_FALSE_OR_POP")
-def _jump_if_false_or_pop(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    return _jump(out, f"not {stack[-1]}", arg, 0)
-
-
-@_form("UNPACK_SEQUENCE")
+@_form("UNPACK_SEQUENCE", "UNPACK_EX")
 def _unpack(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    names = tuple(out.fresh("r") for _ in range(arg))
-    targets = ", ".join(names)
-    line = f"[{targets}] = {stack[-1]}"
-    return Form((line,), (Outcome(None, 1, names[::-1]),))
-
-
-@_form("UNPACK_EX")
-def _unpack_ex(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    before, after = arg & 255, arg >> 8
-    names = tuple(out.fresh("r") for _ in range(before + 1 + after))
-    starred = ", ".join("*" + n if i == before else n for i, n in enumerate(names))
-    return Form((f"[{starred}] = {stack[-1]}",), (Outcome(None, 1, names[::-1]),))
-
-
-@_form("FORMAT_WITH_SPEC")
-def _format_spec(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    convert = ("", "str", "repr", "ascii")[arg]
-    return _value(out, f"format({convert}({stack[-2]}), {stack[-1]})", 2)
+    starred = arg & 255 if frame.code.names[frame.pc - 1] == "UNPACK_EX" else -1
+    names = tuple(out.fresh("r") for _ in range(arg if starred < 0 else starred + 1 + (arg >> 8)))
+    targets = ", ".join("*" * (i == starred) + n for i, n in enumerate(names))
+    return Form((f"[{targets}] = {stack[-1]}",), (Outcome(None, 1, names[::-1]),))
 
 
 @_form("BUILD_MAP")
@@ -284,12 +264,6 @@ def _before_with(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) ->
         f"    {interrupted} = [error]",
     )
     return Form(lines, (Outcome(None, 1, (leave, f"{entered}[0]"), interrupted=interrupted),))
-
-
-@_form("WITH_EXCEPT_START")
-def _with_except(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    error = stack[-1]
-    return _value(out, f"{stack[-4]}({error}.__class__, {error}, {error}.__traceback__)", 0)
 
 
 @_form("GET_LEN")

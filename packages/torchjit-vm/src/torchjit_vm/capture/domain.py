@@ -153,7 +153,7 @@ class CaptureDomain(Domain[Value], GuardRecorder):
     def constants(self, code: Decoded) -> list[Value]:
         found: list[Value] | None = code.boxed.get(CaptureDomain)
         if found is None:
-            if "CHECK_EG_MATCH" in code.names:  # parts of a group are told by what C does with its traceback
+            if code.has_groups:
                 raise self.graph_break(UNKNOWN_OPERATION, "except*")
             found = code.boxed[CaptureDomain] = [Const(c) for c in code.code.co_consts]
         return found
@@ -396,12 +396,6 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         if self.leaf_effects != effects:
             self.nested_stack = self.stack()
             raise self.graph_break(QUIET, "an operation of the graph")
-
-    def match_group(self, group: Value, types: Value) -> tuple[Value | None, Value | None]:
-        raise AssertionError("see `constants`")
-
-    def prepare_reraise(self, group: Value, exceptions: Value) -> Value:
-        raise AssertionError("see `constants`")
 
     def make_cell(self, content: Value | None) -> Value:
         return CellValue(content)

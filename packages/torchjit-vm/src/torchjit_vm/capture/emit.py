@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Final, final
 
+import attrs
+
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
@@ -41,6 +43,7 @@ _SHOWS: Final = "<effects>"
 
 
 @final
+@attrs.frozen
 class Emitted:
     """An emitted function.
 
@@ -53,19 +56,12 @@ class Emitted:
         repeatable: what it raises may be the policy's `graph_raised`.
     """
 
-    __slots__ = ("continuations", "gather", "rebuilt", "repeatable", "source", "target")
-
-    def __init__(
-        self,
-        target: Callable[..., object],
-        gather: tuple[AccessPath, ...],
-        source: str,
-        continuations: tuple[Region, ...],
-        rebuilt: frozenset[Value],
-        repeatable: bool,
-    ) -> None:
-        self.target, self.gather, self.source, self.continuations = target, gather, source, continuations
-        self.rebuilt, self.repeatable = rebuilt, repeatable
+    target: Callable[..., object]
+    gather: tuple[AccessPath, ...]
+    source: str
+    continuations: tuple[Region, ...]
+    rebuilt: frozenset[Value]
+    repeatable: bool
 
 
 def emit(

@@ -49,25 +49,6 @@ def check_exc_match(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack[-1] = vm.domain.constant(vm.domain.exception_matches(stack[-2], stack[-1]))
 
 
-@opcode("CHECK_EG_MATCH", "group, type -- rest, match")
-def check_eg_match(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    stack = frame.stack
-    rest, match = vm.domain.match_group(stack[-2], stack[-1])
-    none = vm.domain.constant(None)
-    if match is not None:
-        vm.handled = match
-        stack[-2] = none if rest is None else rest
-    stack[-1] = none if match is None else match
-
-
-@opcode("PREP_RERAISE_STAR", "group, exceptions -- exception")
-def prep_reraise_star(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
-    stack = frame.stack
-    result = vm.domain.prepare_reraise(stack[-2], stack[-1])
-    del stack[-1]
-    stack[-1] = result
-
-
 @opcode("LOAD_ASSERTION_ERROR", "-- type")
 def load_assertion_error(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack.append(vm.domain.assertion_error())
