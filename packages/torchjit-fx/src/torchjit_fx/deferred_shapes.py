@@ -171,14 +171,18 @@ class GuardOnDataDependentSymNode(RuntimeError):
     """For `except` only: nothing raises it before there are symbols, and then the real one is in place."""
 
 
+def _named(name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+    answer.__name__ = answer.__qualname__ = name
+    return answer
+
+
 def _for_plain(name: str, answer: Callable[[Any], Any]) -> Callable[..., Any]:
     """A function of one value, and perhaps of options that matter for symbols only."""
 
     def ask(value: Operand, *args: Operand, **kwargs: Operand) -> Operand:
         return answer(value) if _plain(value) else getattr(load_symbolic_shapes(), name)(value, *args, **kwargs)
 
-    ask.__name__ = ask.__qualname__ = name
-    return ask
+    return _named(name, ask)
 
 
 def _nothing(value: Operand) -> Iterator[Any]:
@@ -191,8 +195,7 @@ def _forward(name: str) -> Callable[..., Any]:
     def forward(*args: Operand, **kwargs: Operand) -> Operand:
         return getattr(load_symbolic_shapes(), name)(*args, **kwargs)
 
-    forward.__name__ = forward.__qualname__ = name
-    return forward
+    return _named(name, forward)
 
 
 def _node(value: Operand, kinds: Operand = (torch.SymInt, torch.SymBool, torch.SymFloat)) -> Node | None:
@@ -201,21 +204,16 @@ def _node(value: Operand, kinds: Operand = (torch.SymInt, torch.SymBool, torch.S
     return node if isinstance(node, Node) else None
 
 
-def _or(name: str, a: Operand, default: bool) -> Operand:
-    node = _node(a, torch.SymBool)
-    if type(a) is bool:
-        return a
-    if node is None or getattr(_config, "backed_size_oblivious", False):
-        return getattr(load_symbolic_shapes(), name)(a)
-    return bool(node.shape_env.evaluate_sym_node(node, size_oblivious=False, fallback_value=default))
+def _or(name: str, default: bool) -> Callable[..., Any]:
+    def ask(a: Operand) -> Operand:
+        node = _node(a, torch.SymBool)
+        if type(a) is bool:
+            return a
+        if node is None or getattr(_config, "backed_size_oblivious", False):
+            return getattr(load_symbolic_shapes(), name)(a)
+        return bool(node.shape_env.evaluate_sym_node(node, size_oblivious=False, fallback_value=default))
 
-
-def guard_or_false(a: Operand) -> Operand:
-    return _or("guard_or_false", a, False)
-
-
-def guard_or_true(a: Operand) -> Operand:
-    return _or("guard_or_true", a, True)
+    return _named(name, ask)
 
 
 def _by_node(name: str, kind: type, *args: Operand) -> Callable[[Any], Any]:
@@ -227,8 +225,7 @@ def _by_node(name: str, kind: type, *args: Operand) -> Callable[[Any], Any]:
             return value
         return getattr(load_symbolic_shapes(), name)(value) if node is None else getattr(node, name)(*args)
 
-    ask.__name__ = ask.__qualname__ = name
-    return ask
+    return _named(name, ask)
 
 
 def expect_true(a: Operand, skip: int = 0) -> Operand:
@@ -256,16 +253,8 @@ def sym_eq(x: Operand, y: Operand) -> Operand:
     return load_symbolic_shapes().sym_eq(x, y)
 
 
-def sym_and(x: Operand, *others: Operand) -> Operand:
-    for y in others:
-        x = x & y
-    return x
-
-
-def sym_or(x: Operand, *others: Operand) -> Operand:
-    for y in others:
-        x = x | y
-    return x
+def _joined(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return _named(name, lambda first, *others: functools.reduce(join, others, first))
 
 
 def is_nested_int(s: Operand) -> bool:
@@ -317,8 +306,7 @@ def _for_ours(name: str, answer: Callable[[list[Any]], Any]) -> Callable[..., An
         found = NotImplemented if nodes is None else answer(nodes)
         return getattr(load_symbolic_shapes(), name)(value, *args, **kwargs) if found is NotImplemented else found
 
-    ask.__name__ = ask.__qualname__ = name
-    return ask
+    return _named(name, ask)
 
 
 def _none_fresh(nodes: list[Any]) -> bool:
@@ -332,13 +320,13 @@ _ANSWERS: tuple[Any, ...] = (
     _advise_is_size,
     compute_unbacked_bindings,
     expect_true,
-    guard_or_false,
-    guard_or_true,
+    _or("guard_or_false", False),
+    _or("guard_or_true", True),
     is_nested_int,
     is_symbolic,
-    sym_and,
     sym_eq,
-    sym_or,
+    _joined("sym_and", operator.and_),
+    _joined("sym_or", operator.or_),
     _by_node("guard_int", int, None, 0),
     _by_node("guard_size_oblivious", bool),
     _by_node("statically_known_true", bool),

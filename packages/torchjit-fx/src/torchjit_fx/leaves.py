@@ -94,6 +94,7 @@ class StepScope:
 
 
 @final
+@attrs.define(eq=False, repr=False)
 class Step:
     """One recorded call.
 
@@ -111,49 +112,21 @@ class Step:
         checkpoint: the checkpointed region that it belongs to, or None.
     """
 
-    __slots__ = (
-        "args",
-        "checkpoint",
-        "effect",
-        "kwargs",
-        "location",
-        "mode",
-        "modules",
-        "op",
-        "random",
-        "results",
-        "scope",
-        "stack",
-        "target",
-        "token",
-        "written",
-    )
-
-    def __init__(
-        self,
-        op: str,
-        target: Callable[..., Any] | str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        token: tuple[Any, ...],
-        location: CodeLocation | None,
-        stack: tuple[CodeLocation, ...],
-    ) -> None:
-        self.op = op
-        self.target = target
-        self.args = args
-        self.kwargs = kwargs
-        self.token = token
-        self.location = location
-        self.stack = stack
-        self.results: list[TensorLeaf] = []
-        self.written: tuple[Storage, ...] = ()
-        self.effect = False
-        self.random = False
-        self.mode: tuple[Any, Any] | None = None
-        self.scope: StepScope | None = None
-        self.checkpoint: Checkpoint | None = None
-        self.modules: tuple[tuple[type, AccessPath], ...] = ()
+    op: str
+    target: Target
+    args: RawArgs
+    kwargs: RawKwargs
+    token: tuple[Any, ...]
+    location: CodeLocation | None
+    stack: tuple[CodeLocation, ...]
+    results: list[TensorLeaf] = attrs.field(init=False, factory=list)
+    written: tuple[Storage, ...] = ()
+    effect: bool = False
+    random: bool = False
+    mode: tuple[Any, Any] | None = None
+    scope: StepScope | None = None
+    checkpoint: Checkpoint | None = None
+    modules: tuple[tuple[type, AccessPath], ...] = ()
 
 
 @final
@@ -257,18 +230,17 @@ class InputLeaf(TensorLeaf):
 
 
 @final
+@attrs.define(eq=False)
 class OpaqueLeaf:
     """A tensor that cannot be captured: it may pass through, every use of it breaks the graph."""
 
-    __slots__ = ("path", "real", "reason")
-
-    def __init__(self, real: torch.Tensor, path: AccessPath, reason: Reason) -> None:
-        self.real = real
-        self.path = path
-        self.reason = reason
+    real: torch.Tensor
+    path: AccessPath
+    reason: Reason
 
 
 @final
+@attrs.define(eq=False, repr=False)
 class SymLeaf:
     """A number that only the graph knows: `value` is a torch.SymInt, SymBool or SymFloat.
 
@@ -277,13 +249,10 @@ class SymLeaf:
         step: the step that computes it in the graph; None for a plain symbol, which is a graph input.
     """
 
-    __slots__ = ("expr", "step", "value", "way")
-
-    def __init__(self, value: Any, expr: Expr | FloatExpr | None, step: Step | None, way: tuple[Any, ...] = ()) -> None:
-        self.value = value
-        self.expr = expr
-        self.step = step
-        self.way = way
+    value: Any
+    expr: Expr | FloatExpr | None
+    step: Step | None
+    way: Way = ()
 
     @property
     def key(self) -> Any:

@@ -21,12 +21,22 @@ class Node:
 
     __slots__ = ("context",)
     context: NodeContext
+    expression: Any
     int_kind: ClassVar[Any]
     bool_kind: ClassVar[Any]
     float_kind: ClassVar[Any]
     fx_node = None
     nested_int_coeff = None
     _optimized_summation = False
+
+    def __repr__(self) -> str:
+        return str(self.expression)
+
+    def _value_eq(self, other: Raw) -> bool:
+        return type(other) is type(self) and self.expression is other.expression
+
+    def _value_hash(self) -> int:
+        return hash(self.expression)
 
     @property
     def shape_env(self) -> Raw:

@@ -469,30 +469,20 @@ class Recorder:
 
 
 @final
+@attrs.define(eq=False)
 class _Builder:
     """Makes the raw result of a step from its template.
 
     With `loose` the fakes of views are stand-ins: they need not share memory with the fakes of their bases.
     """
 
-    __slots__ = ("arguments", "capture", "factory", "fakes", "loose", "made", "step")
-
-    def __init__(
-        self,
-        step: Step | None,
-        arguments: list[TensorLeaf],
-        fakes: Any,
-        capture: CaptureContext,
-        factory: FakeFactory,
-        loose: bool = False,
-    ) -> None:
-        self.loose = loose
-        self.factory = factory
-        self.step = step
-        self.arguments = arguments
-        self.fakes = fakes
-        self.capture = capture
-        self.made: dict[int, TensorLeaf] = {}
+    step: Step | None
+    arguments: list[TensorLeaf]
+    fakes: Raw
+    capture: CaptureContext
+    factory: FakeFactory
+    loose: bool = False
+    made: dict[int, TensorLeaf] = attrs.field(init=False, factory=dict)
 
     def build(self, template: Template) -> Raw:
         cls = type(template)

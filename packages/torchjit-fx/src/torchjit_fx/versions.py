@@ -11,6 +11,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import torch
 import torch.nested._internal.nested_tensor as nested_tensor
 from torch import fx
@@ -44,6 +45,7 @@ from torchjit_torch.operators import draws, written_arguments
 __all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
 
 
+@attrs.define(eq=False)
 class Watch:
     """What the ATen operations of one torch call did, as far as their results do not show it.
 
@@ -55,13 +57,12 @@ class Watch:
         detached, retyped: views were made by `detach` (`.data` too), by `view` with a dtype.
     """
 
-    __slots__ = ("autocast", "beyond", "detached", "random", "retyped", "written")
-
-    def __init__(self, beyond: bool = False) -> None:
-        self.beyond = beyond
-        self.autocast: torch.dtype | None = None
-        self.written: set[int] = set()
-        self.random = self.detached = self.retyped = False
+    beyond: bool = False
+    autocast: torch.dtype | None = None
+    written: set[int] = attrs.field(init=False, factory=set)
+    random: bool = False
+    detached: bool = False
+    retyped: bool = False
 
     def note(self, written: Value) -> None:
         """The tensors in this were written."""

@@ -26,7 +26,7 @@ _MOST_NUMBERS = 64
 def _make(call: Call) -> Raw:
     of_tensor = call.function is torch.Tensor.new_tensor
     data = call.args[of_tensor] if len(call.args) > of_tensor else call.kwargs.get("data", call.kwargs.get("obj"))
-    varying = _varying(data)
+    varying = [n for n in _numbers(data) if isinstance(n, SymLeaf)]
     if not varying:
         return NotImplemented
     options = {name: value for name, value in call.kwargs.items() if name not in ("data", "obj")}
@@ -67,13 +67,6 @@ def _flat(call: Call, numbers: list[Raw], options: RawKwargs) -> Raw:
 def _items(data: Raw) -> Raw:
     """Of a sequence, else None."""
     return data if type(data) in (list, tuple) else marker_items(data)
-
-
-def _varying(data: Raw) -> list[SymLeaf]:
-    items = _items(data)
-    if items is None:
-        return [data] if isinstance(data, SymLeaf) else []
-    return [leaf for item in items for leaf in _varying(item)]
 
 
 def _numbers(data: Raw) -> Raw:

@@ -98,6 +98,7 @@ class OperatorRule:
 
 
 @final
+@attrs.define(eq=False)
 class OperatorCall:
     """A call of an ATen overload over fake tensors, with what its rule says of it.
 
@@ -107,25 +108,13 @@ class OperatorCall:
         kernel_dtype: of the (first) result of the kernel, None where that was not asked.
     """
 
-    __slots__ = ("args", "autocast", "beyond", "func", "kernel_dtype", "kwargs", "rule")
-
-    def __init__(
-        self,
-        func: Overload,
-        args: Values,
-        kwargs: NamedValues,
-        rule: OperatorRule,
-        *,
-        beyond: bool = False,
-        autocast: torch.dtype | None = None,
-    ) -> None:
-        self.func = func
-        self.args = args
-        self.kwargs = kwargs
-        self.rule = rule
-        self.beyond = beyond
-        self.autocast = autocast
-        self.kernel_dtype: torch.dtype | None = None
+    func: Overload
+    args: Values
+    kwargs: NamedValues
+    rule: OperatorRule
+    beyond: bool = False
+    autocast: torch.dtype | None = None
+    kernel_dtype: torch.dtype | None = None
 
     def argument(self, position: int, name: str) -> Value:
         """What is given for an argument, None for nothing."""

@@ -6,6 +6,7 @@ what eager returns, for all sizes that the symbols stand for, it is made here; a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -93,13 +94,6 @@ def _plain(e: Expr) -> int | Expr:
     return e if e.value is None else e.value
 
 
-def _product(sizes: Sequence[Expr]) -> Expr:
-    total = constant(1)
-    for n in sizes:
-        total = total * n
-    return total
-
-
 def reshape(call: SymbolicCall) -> Outcome | None:
     """`view` and `reshape` of a row-major tensor, where the number of elements agrees as a polynomial."""
     leaf, args = call.args[0], call.args
@@ -109,7 +103,9 @@ def reshape(call: SymbolicCall) -> Outcome | None:
     sizes = [_size(n) for n in wanted]
     if None in sizes or not _is_dense(leaf.record) or (leaf.record.requires_grad and not call.modes.grad):
         return None  # what such a view requires after a write is left to autograd itself
-    inferred = _with_free_size([n for n in sizes if n is not None], _product([as_expr(n) for n in leaf.record.sizes]))
+    inferred = _with_free_size(
+        [n for n in sizes if n is not None], math.prod(map(as_expr, leaf.record.sizes), start=constant(1))
+    )
     return None if inferred is None else call.makes(leaf.record, inferred, 0)
 
 
@@ -125,7 +121,7 @@ def _with_free_size(sizes: list[Expr], count: Expr) -> list[Expr] | None:
     others = [n for n in sizes if n.value != -1]
     if len(free) > 1 or any((low := n.bounds().lower) is None or low < 1 for n in others):
         return None
-    known = _product(others)
+    known = math.prod(others, start=constant(1))
     if not free:
         return sizes if known is count else None
     if not count.divisible_by(known):

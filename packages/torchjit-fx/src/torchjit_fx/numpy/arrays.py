@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+import attrs
 import torch
 
 from torchjit_core.forks import caught_warnings
@@ -40,17 +41,16 @@ _OPERATORS = frozenset(
 
 
 @final
+@attrs.define(eq=False)
 class Memory:
     """What arrays of constants lie on: the array that owns it, and its tensor, once the graph has one."""
 
-    __slots__ = ("leaf", "root")
-
-    def __init__(self, root: Raw) -> None:
-        self.root = root
-        self.leaf: TensorLeaf | None = None
+    root: Raw
+    leaf: TensorLeaf | None = None
 
 
 @final
+@attrs.define(eq=False, repr=False)
 class ArrayLeaf:
     """An array, or a NumPy scalar, of the region.
 
@@ -62,21 +62,11 @@ class ArrayLeaf:
         path: of an array that was there before, where the guards find it; `real` is this array then.
     """
 
-    __slots__ = ("leaf", "memory", "path", "real", "scalar")
-
-    def __init__(
-        self,
-        real: Raw,
-        memory: Memory | None,
-        leaf: TensorLeaf | None = None,
-        scalar: bool = False,
-        path: AccessPath | None = None,
-    ) -> None:
-        self.real = real
-        self.memory = memory
-        self.leaf = leaf
-        self.scalar = scalar
-        self.path = path
+    real: Raw
+    memory: Memory | None
+    leaf: TensorLeaf | None = None
+    scalar: bool = False
+    path: AccessPath | None = None
 
     @property
     def constant(self) -> bool:
@@ -214,10 +204,6 @@ class Arrays:
     def snapshot(self, real: Raw, capture: CaptureContext) -> TensorLeaf:
         """A new tensor with the values that an array of constants has now."""
         return self.domain.recorder.call(torch.clone, (self.constant(real, capture),), {}, capture)  # type: ignore[no-any-return]
-
-    def of_tensor(self, leaf: TensorLeaf, capture: CaptureContext) -> ArrayLeaf:
-        """`tensor.numpy()`, of a tensor for which it works."""
-        return self.made(self.domain.recorder.call(torch.Tensor.detach, (leaf,), {}, capture))
 
     # ---- the end of a region
 

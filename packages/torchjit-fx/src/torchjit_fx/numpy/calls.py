@@ -220,7 +220,7 @@ def of_tensor(call: Call) -> Raw:
     readable = record.device.type == "cpu" and not record.requires_grad and not record.conj and not record.neg
     if not readable or _np is None or record.dtype not in SHARED:
         raise call.broken(breaks.DATA_DEPENDENT, f"{name_of(call.function)} of a tensor of {record.dtype}")
-    return call.domain.of(Arrays).of_tensor(leaf, call.capture)
+    return call.domain.of(Arrays).made(call.record(torch.Tensor.detach, (leaf,)))
 
 
 @array_rule(*(() if _np is None else (_np.array, _np.asarray)))

@@ -34,6 +34,7 @@ class FloatNode(Node):
     """
 
     __slots__ = ("expression", "hint", "ratio")
+    expression: FloatExpr
     pytype = float
 
     def __init__(
@@ -45,9 +46,6 @@ class FloatNode(Node):
         self.expression = expression
         self.context = context
         self.ratio = ratio
-
-    def __repr__(self) -> str:
-        return str(self.expression)
 
     def is_float(self) -> bool:
         return True
@@ -75,12 +73,6 @@ class FloatNode(Node):
         return sympy_float(self.fix())
 
     _expr = expr
-
-    def _value_eq(self, other: Operand) -> bool:
-        return type(other) is FloatNode and self.expression is other.expression
-
-    def _value_hash(self) -> int:
-        return hash(self.expression)
 
     def fix(self) -> float:
         """The value at capture, guarded."""

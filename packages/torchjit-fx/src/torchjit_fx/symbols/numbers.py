@@ -26,28 +26,23 @@ from torchjit_torch.layouts import contiguous_strides
 __all__ = ["ShapeEnvView", "SymbolicNumbers"]
 
 
-class _NothingPending:
-    """Empty collections where torch keeps what is pending about unbacked symbols, and replacements."""
-
-    def __init__(self) -> None:
-        self.pending_fresh_unbacked_symbols: list[Any] = []
-        self.backed_var_to_val: dict[Any, Any] = {}
-        self.var_to_val: dict[Any, Any] = {}
-        self.var_to_range: dict[Any, Any] = {}
-        self.real_tensor_prop_unbacked_vals: dict[Any, Any] = {}
-        self.unbacked_var_to_val: dict[Any, Any] = {}
-        self.fake_tensor_cache: dict[Any, Any] = {}
+_EMPTY = (
+    "backed_var_to_val", "var_to_val", "var_to_range", "real_tensor_prop_unbacked_vals", "unbacked_var_to_val",
+    "fake_tensor_cache",
+)  # fmt: skip
+"""Where torch keeps what it knows of symbols: it looks for ours there, and finds nothing."""
 
 
 @final
-class ShapeEnvView(_NothingPending):
+class ShapeEnvView:
     """What torch takes for its ShapeEnv: decisions go to the project's own."""
 
     _translation_validation_enabled = False
     settings = None
 
     def __init__(self, context: NodeContext, *, scalars: bool = False, shapes: bool = False) -> None:
-        super().__init__()
+        self.pending_fresh_unbacked_symbols: list[Any] = []
+        vars(self).update((name, {}) for name in _EMPTY)
         self.context = context
         self.allow_scalar_outputs = scalars
         self.allow_dynamic_output_shape_ops = shapes

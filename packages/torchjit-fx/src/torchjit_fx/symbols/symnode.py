@@ -30,14 +30,12 @@ class IntNode(Node):
     """An int: `expression`."""
 
     __slots__ = ("expression",)
+    expression: Expr
     pytype = int
 
     def __init__(self, expression: Expr, context: NodeContext) -> None:
         self.expression = expression
         self.context = context
-
-    def __repr__(self) -> str:
-        return repr(self.expression)
 
     def is_int(self) -> bool:
         return True
@@ -71,12 +69,6 @@ class IntNode(Node):
         return sympy_int(self.expression)
 
     _expr = expr
-
-    def _value_eq(self, other: Operand) -> bool:
-        return type(other) is IntNode and self.expression is other.expression
-
-    def _value_hash(self) -> int:
-        return hash(self.expression)
 
     def int_(self) -> int:
         return self.context.fix(self.expression)
@@ -218,9 +210,6 @@ class BoolNode(Node):
                 condition = truth(known)
         self.condition = condition
         self.context = context
-
-    def __repr__(self) -> str:
-        return str(self.condition)
 
     def is_bool(self) -> bool:
         return True
