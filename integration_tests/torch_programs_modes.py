@@ -155,7 +155,7 @@ def late_cache():
 # ------------------------------------------------------------------- a default device
 
 
-@program(0)
+@program(3)
 def a_default_device_for_a_while(x):
     before = torch.get_default_device()
     torch.set_default_device("meta")
@@ -167,7 +167,7 @@ def a_default_device_for_a_while(x):
     return [t.device for t in made], made[2:], inner, after, torch.ones(4) + x
 
 
-@program(1)
+@program(3)
 def a_break_under_a_default_device(x):
     torch.set_default_device("meta")
     y = torch.zeros(3).device
@@ -177,7 +177,7 @@ def a_break_under_a_default_device(x):
     return y, z, x + torch.ones(4), torch.tensor(2.0), torch.as_tensor(x)
 
 
-@program(0)
+@program(2)
 def a_default_device_and_an_exception(x):
     try:
         torch.set_default_device("meta")

@@ -22,7 +22,6 @@ from torchjit_fx.autograd.required_gradients import is_refused_by_mode, switch
 from torchjit_fx.autograd.tensor_hooks import HOOK_DICTS
 from torchjit_fx.calls.ambient import Ranges
 from torchjit_fx.calls.call import Call
-from torchjit_fx.calls.default_device import may_make, with_device
 from torchjit_fx.calls.legacy import TELLS_SIZES_FROM_DATA
 from torchjit_fx.calls.rules import rule_of_call
 from torchjit_fx.calls.second_attempts import SECOND_ATTEMPTS
@@ -310,9 +309,6 @@ class TensorDomain:
             kwargs = {name: plain_sizes(arg) for name, arg in kwargs.items()} if kwargs else kwargs
         if self.arrays.used and (holds_array(args) or holds_array(tuple(kwargs.values()))):
             return call_arrays(Call(fn, args, kwargs, self, capture))
-        rule = rule_of_call(fn)
-        if self.modes.device_changed and (rule is None or may_make(fn)):
-            kwargs = with_device(Call(fn, args, kwargs, self, capture))
         if may_raise(fn, args, kwargs):
             if capture.may_catch(raises_anything(fn)):
                 return self.caught.call(Call(fn, args, kwargs, self, capture))

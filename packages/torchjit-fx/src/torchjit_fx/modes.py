@@ -19,7 +19,7 @@ from torchjit_fx.leaves import Function, Raw
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
 __all__ = [
-    "DEFAULT_DEVICE", "DEFAULT_DTYPE", "GRAD", "INFERENCE", "MODE_READERS", "MODE_SETTERS", "AmbientState",
+    "DEFAULT_DTYPE", "GRAD", "INFERENCE", "MODE_READERS", "MODE_SETTERS", "AmbientState",
     "TorchModes", "autocast_nesting", "read_all_modes", "write_modes",
 ]  # fmt: skip
 
@@ -53,14 +53,7 @@ def _set_attention(name: str, value: bool) -> None:
     getattr(_C, f"_set_sdp_use_{name}")(value)
 
 
-def _read_default_device() -> torch.device | None:
-    """What `torch.set_default_device` was told last in this thread."""
-    context = getattr(_torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    return None if context is None else context.device
-
-
 DEFAULT_DTYPE: Key = ("default_dtype",)
-DEFAULT_DEVICE: Key = ("default_device",)
 INFERENCE: Key = ("inference",)
 GRAD: Key = ("grad",)
 
@@ -73,7 +66,6 @@ _READ: dict[str, Callable[..., Any]] = {
     "strict": breaks_are_errors,
     "attention": _read_attention,
     DEFAULT_DTYPE[0]: torch.get_default_dtype,
-    DEFAULT_DEVICE[0]: _read_default_device,
 }
 _WRITE: dict[str, Callable[..., Any]] = {
     "grad": _set_grad_mode,
@@ -84,7 +76,6 @@ _WRITE: dict[str, Callable[..., Any]] = {
     "strict": set_breaks_are_errors,
     "attention": _set_attention,
     DEFAULT_DTYPE[0]: torch.set_default_dtype,
-    DEFAULT_DEVICE[0]: torch.set_default_device,
 }
 
 MODE_READERS: dict[Any, Callable[..., Key]] = {
@@ -241,11 +232,6 @@ class TorchModes:
         self._renew()
 
     @property
-    def device_changed(self) -> bool:
-        """Has the program set another default device than the graph will run under?"""
-        return DEFAULT_DEVICE in self._now and self._now[DEFAULT_DEVICE] != self._initial[DEFAULT_DEVICE]
-
-    @property
     def inference(self) -> bool:
         """Is the program in inference mode?"""
         return bool(self._now[INFERENCE])
@@ -277,7 +263,6 @@ class TorchModes:
         """
         wanted = dict(self._now if token is None else token[1:])
         wanted[("autocast_cache",)] = False
-        wanted.pop(DEFAULT_DEVICE, None)  # calls are written with their device
         with _set_for_a_while(wanted), _without_anomalies():
             yield
 

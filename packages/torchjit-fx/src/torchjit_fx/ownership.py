@@ -205,7 +205,7 @@ _REFUSED_METHODS: dict[Reason, tuple[str, ...]] = {
 _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
     breaks.NOT_CAPTURABLE: (
         torch.seed, torch.initial_seed, torch.random.manual_seed, torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.get_rng_state,
-        torch.set_rng_state, torch.cuda.get_rng_state, torch.cuda.set_rng_state, torch.set_default_dtype,
+        torch.set_rng_state, torch.cuda.get_rng_state, torch.cuda.set_rng_state, torch.set_default_dtype, torch.set_default_device,
         torch.save, torch.load, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
         torch.set_float32_matmul_precision, torch.set_num_threads, torch.set_printoptions, torch.set_flush_denormal,
         torch.from_numpy, _torch.from_dlpack, _torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
@@ -238,7 +238,7 @@ def owned_functions() -> frozenset[Any]:
     found.update(MODE_SETTERS)
     found.update(LEGACY_CONSTRUCTORS)
     found.update((torch._check_is_size, torch.autograd.grad))
-    found.update((torch.set_default_device, set_breaks_are_errors, set_inference_mode))
+    found.update((set_breaks_are_errors, set_inference_mode))
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))
     for namespace, python_too in _NAMESPACES:
         for name in dir(namespace):

@@ -11,7 +11,6 @@ import torch
 from torchjit_core.guards import Ambient
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
-from torchjit_fx.calls.default_device import get_default_device
 from torchjit_fx.calls.numbers import arithmetic
 from torchjit_fx.flatten import Arguments, UnwritableArgument
 from torchjit_fx.function_modes import asks_for_modes
@@ -32,8 +31,6 @@ def evaluate(call: Call) -> Raw:
         return call.capture.new_object(torch.Size, args[0]) if _holds_leaf(args) else torch.Size(*args)
     if asks_for_modes(call.function) and (call.capture.state("intercepted") or _ask_for_classes(args, call.capture)):
         return True
-    if call.function is torch.get_default_device and call.domain.modes.device_changed:
-        return get_default_device(call.domain)
     if _holds_leaf(args):
         if call.function in (torch.result_type, torch.can_cast, torch.promote_types):
             return NotImplemented

@@ -8,7 +8,6 @@ from torchjit_fx.calls import (
     ambient,
     constants,
     creation,
-    default_device,
     indexing,
     layers,
     legacy,
@@ -29,7 +28,7 @@ from torchjit_fx.symbols.unbacked import SHAPE_QUESTIONS
 __all__ = ["MODULES", "rule_of_call"]
 
 MODULES = (
-    ambient, constants, control_capture, creation, default_device, differentiation, flex_attention, functions, indexing, layers, legacy, numbers,
+    ambient, constants, control_capture, creation, differentiation, flex_attention, functions, indexing, layers, legacy, numbers,
     parameters, process_groups, refused, sizes, subclasses, tensor_hooks, transforms,
 )  # fmt: skip
 """Whose rules these are."""
