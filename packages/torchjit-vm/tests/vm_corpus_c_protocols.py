@@ -530,3 +530,11 @@ def cycles_through_tuples(x):
     p.args[0].append(p)
     print("break")
     return t[0][1] is t, q[1] is q, d["t"][1][0] is d, p.args[0][0] is p, t[0][0] is x
+
+
+@program(N(1.0), breaks=0)
+def called_by_their_call_method(x):
+    def f(a, b=2):
+        return a + b
+
+    return f.__call__(x), f.__call__(a=x, b=1), complex(imag=1.0), complex(real=2), x + 1

@@ -219,16 +219,11 @@ def _chosen(
 # Generators.
 
 
-@method("__iter__", types.GeneratorType, zip, map, enumerate, filter, type(iter([])))
-def _iterator_iter(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    return args[0]
-
-
-@method(
-    "__next__", types.GeneratorType, zip, map, enumerate, filter, type(iter([])), type(iter({})), type(iter(range(0)))
+_ITERATORS: tuple[type, ...] = (types.GeneratorType, zip, map, enumerate, filter, type(iter([])))
+method("__iter__", *_ITERATORS)(lambda domain, args, kwargs: args[0])
+method("__next__", *_ITERATORS, type(iter({})), type(iter(range(0))))(
+    lambda domain, args, kwargs: take_next(domain, args[0], None)
 )
-def _iterator_next(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    return take_next(domain, args[0], None)
 
 
 @method_of(GeneratorValue, "send", types.GeneratorType, types.CoroutineType)

@@ -26,7 +26,7 @@ from torchjit_vm.capture import (
     stores,
     texts,
 )
-from torchjit_vm.capture.builtin_table import Builtin, builtin, method, method_of
+from torchjit_vm.capture.builtin_table import Builtin, builtin, by_position, method, method_of
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import note_write
 from torchjit_vm.capture.method_tables import UNKNOWN, methods
@@ -226,6 +226,7 @@ methods(
 )
 
 
+method("__call__", types.FunctionType)(lambda domain, args, kwargs: domain.call(args[0], args[1:], kwargs))
 for _name, _when_same in (("__eq__", True), ("__ne__", False)):
 
     @method(_name, object)
@@ -243,9 +244,9 @@ def _contains(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None
     return comparisons.contains(domain, args[0], args[1])
 
 
-@method("__iter__", str, bytes, range)
-def _constant_iter(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    return iteration.get_iter(domain, args[0]) if type(args[0]) is Const else None
+method("__iter__", *_SEQUENCES)(
+    lambda domain, args, kwargs: iteration.get_iter(domain, args[0]) if type(args[0]) is Const else None
+)
 
 
 @method("finditer", re.Pattern)
@@ -339,15 +340,8 @@ def _full_argument_spec(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Va
     return None
 
 
-@builtin(_thread.RLock)
-def _recursive_lock(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    """A new lock, which is taken for real if at all."""
-    return None if args or kwargs else Obj(_thread.RLock)
-
-
-@builtin(_thread.get_ident, threading.get_ident)
-def _get_ident(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    return IdValue(Known(threading.get_ident))
+builtin(_thread.RLock)(by_position(lambda domain: Obj(_thread.RLock)))  # which is taken for real if at all
+builtin(_thread.get_ident, threading.get_ident)(by_position(lambda domain: IdValue(Known(threading.get_ident))))
 
 
 @builtin(inspect.signature)

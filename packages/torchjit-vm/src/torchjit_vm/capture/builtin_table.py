@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from torchjit_vm.capture.arity import fits
 from torchjit_vm.capture.atoms import base_of
@@ -68,8 +69,15 @@ def builtin(*functions: object) -> Callable[[Builtin], Builtin]:
 
 
 def by_position(rule: Callable[..., Value | Frame[Value] | None]) -> Builtin:
-    """An implementation that gets each argument for itself."""
-    return lambda domain, args, kwargs: rule(domain, *args)
+    """An implementation that gets each argument for itself; a call with another number of them is not known."""
+    code = cast(types.FunctionType, rule).__code__
+    most = 1 << 30 if code.co_flags & inspect.CO_VARARGS else code.co_argcount
+    least = code.co_argcount - len(cast(types.FunctionType, rule).__defaults__ or ())
+
+    def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Frame[Value] | None:
+        return None if kwargs or not least <= len(args) + 1 <= most else rule(domain, *args)
+
+    return run
 
 
 def method(name: str, *classes: type) -> Callable[[Builtin], Builtin]:

@@ -173,7 +173,7 @@ def _by_policy(domain: CaptureDomain, obj: object) -> Callee | None:
         if obj in policy.assume_constant:
             return _assume_constant
         if obj in policy.reorderable:
-            return _reordered
+            return lambda domain, function, args, kwargs: defer_or_break(domain, function.obj, args, kwargs)
     except TypeError:  # unhashable
         return None
     if policy.interception is not None and obj in (policy.interception.push, policy.interception.pop):
@@ -191,7 +191,9 @@ def _in_graph(domain: CaptureDomain, obj: object) -> Callee | None:
         allowed = obj in domain.policy.allow_in_graph
     except TypeError:  # unhashable
         allowed = False
-    return _to_leaves if allowed or domain.leaves.handles(obj) else None
+    if not allowed and not domain.leaves.handles(obj):
+        return None
+    return lambda domain, function, args, kwargs: leaf_call(domain, function.obj, args, kwargs)
 
 
 def _of_python(domain: CaptureDomain, obj: object) -> Callee | None:
@@ -324,16 +326,8 @@ def _dict_chain(domain: CaptureDomain, names: tuple[str, ...], args: list[Value]
     raise domain.error(AttributeError, f"'{type_label(self_.cls)}' object has no attribute '{name}'")
 
 
-def _to_leaves(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
-    return leaf_call(domain, function.obj, args, kwargs)
-
-
 def _inlined(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
     return functions.enter_known(domain, function, function.obj, args, kwargs)
-
-
-def _reordered(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
-    return defer_or_break(domain, function.obj, args, kwargs)
 
 
 def _class(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:

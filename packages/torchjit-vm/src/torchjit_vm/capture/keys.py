@@ -142,8 +142,8 @@ def settle_key(domain: CaptureDomain, key: Key, others: Collection[Key] | None =
         domain.guard_id(path, getattr(key.value, "real", NEW))
     if type(key) is WeakKey:
         return WeakKey(settle_key(domain, key.key), key.reference)
-    if type(key) is IdKey and (path := _outside(key.target)) is not None:
-        return settled_number(domain, key.target, path)
+    if type(key) is IdKey and (path := _outside(key.value)) is not None:
+        return settled_number(domain, key.value, path)
     return key
 
 
@@ -165,7 +165,7 @@ def settled_number(domain: CaptureDomain, target: Value, path: AccessPath | None
 
 def refuse_numbers(domain: CaptureDomain, keys: Iterable[object], others: Iterable[object]) -> None:
     """Break where numbers are looked for among those of objects that have one outside."""
-    if not any(type(other) is IdKey and _outside(other.target) is not None for other in others):
+    if not any(type(other) is IdKey and _outside(other.value) is not None for other in others):
         return
     if any(_may_be_number(domain, key) for key in keys):
         raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the number that id() gives for an argument")
@@ -178,7 +178,7 @@ def is_number(key: object) -> bool:
 
 def number_among(key: object, keys: Collection[object]) -> bool:
     """Is the number of an object among these keys, where it was settled?"""
-    return type(key) is IdKey and _outside(key.target) is not None and id(getattr(key.target, "real", NEW)) in keys
+    return type(key) is IdKey and _outside(key.value) is not None and id(getattr(key.value, "real", NEW)) in keys
 
 
 def _has_number(key: Key) -> bool:

@@ -23,7 +23,7 @@ from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.iteration import Indexing, items_of
 from torchjit_vm.capture.keys import object_key, unhashable
-from torchjit_vm.capture.members import Member, walk
+from torchjit_vm.capture.members import walk
 from torchjit_vm.capture.operators import DUNDERS, RICH
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
 from torchjit_vm.capture.reading import MADE_ATOMS, lazily, reads
@@ -37,7 +37,6 @@ from torchjit_vm.capture.values import (
     AtomObject,
     BoundMethod,
     Const,
-    Key,
     Known,
     Kwargs,
     ListValue,
@@ -238,18 +237,6 @@ def _inplace(domain: CaptureDomain, function: Op, self: Mirror, other: Value) ->
     return operation(domain, function, self, other) if known else None
 
 
-def _concat(domain: CaptureDomain, self: Mirror, other: Value) -> Value | None:
-    return operation(domain, operator.add, self, other) if _is_sequence(self.cls) else None
-
-
-def _repeat(domain: CaptureDomain, self: Mirror, count: int) -> Value:
-    return operation(domain, operator.mul, self, Const(count))
-
-
-def _length(domain: CaptureDomain, self: Mirror) -> int | None:
-    return len(content(domain, self)) if hasattr(self.cls, "__len__") else None
-
-
 def _iter(domain: CaptureDomain, self: Mirror) -> Value | None:
     if issubclass(self.cls, Sequence):
         return Indexing(self, BoundMethod(Known(vars(self.cls)["__getitem__"]), self))
@@ -278,14 +265,6 @@ def _setitem(domain: CaptureDomain, self: Mirror, key: Value, value: Value) -> N
 
 def _delitem(domain: CaptureDomain, self: Mirror, key: Value) -> None:
     operation(domain, operator.delitem, self, _key(domain, key))
-
-
-def _hash(domain: CaptureDomain, self: Mirror) -> Key:
-    return unhashable(domain, self) if self.cls.__hash__ is None else object_key(domain, self)
-
-
-def _getattr(domain: CaptureDomain, self: Mirror, member: Member) -> Value:
-    return operation(domain, lambda real: getattr(real, member.name), self)
 
 
 def _text(domain: CaptureDomain, self: Mirror, function: Text) -> str | None:
@@ -317,17 +296,19 @@ register(
         richcompare=_richcompare,
         binary=_binary,
         inplace=_inplace,
-        concat=_concat,
-        repeat=_repeat,
+        concat=lambda domain, self, other: (
+            operation(domain, operator.add, self, other) if _is_sequence(self.cls) else None
+        ),
+        repeat=lambda domain, self, count: operation(domain, operator.mul, self, Const(count)),
         bool=lambda domain, self: bool(content(domain, self)),
-        length=_length,
+        length=lambda domain, self: len(content(domain, self)) if hasattr(self.cls, "__len__") else None,
         iter=_iter,
         contains=_contains,
         getitem=_getitem,
         setitem=_setitem,
         delitem=_delitem,
-        hash=_hash,
-        getattr=_getattr,
+        hash=lambda domain, self: unhashable(domain, self) if self.cls.__hash__ is None else object_key(domain, self),
+        getattr=lambda domain, self, member: operation(domain, lambda real: getattr(real, member.name), self),
         text=_text,
         copy=_copy,
         rebuild=_rebuild,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
+import attrs
+
 if TYPE_CHECKING:
     from torchjit_core.paths import AccessPath
     from torchjit_vm.frame import Frame
@@ -192,9 +194,8 @@ class TupleValue(Obj):
         self.items = items
 
 
-@final
-class Ref:
-    """A dict key or set element that compares by the identity of its value (leaves, new objects)."""
+class _ByIdentity:
+    """A key that compares by the identity of its value, with keys of its own class."""
 
     __slots__ = ("value",)
 
@@ -202,10 +203,24 @@ class Ref:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Ref and other.value is self.value
+        return type(other) is type(self) and isinstance(other, _ByIdentity) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+@final
+class Ref(_ByIdentity):
+    """A dict key or set element that compares by the identity of its value (leaves, new objects)."""
+
+    __slots__ = ()
+
+
+@final
+class IdKey(_ByIdentity):
+    """The key of an `IdValue`, of its target: no int of a real dict is equal to it."""
+
+    __slots__ = ()
 
 
 @final
@@ -326,55 +341,33 @@ class FunctionValue(Obj):
 
 
 @final
+@attrs.define(eq=False, weakref_slot=False)
 class BoundMethod(Value):
     """`function` bound to `self_`."""
 
-    __slots__ = ("function", "self_")
-
-    def __init__(self, function: Value, self_: Value) -> None:
-        self.function = function
-        self.self_ = self_
+    function: Value
+    self_: Value
 
 
 @final
+@attrs.define(eq=False, weakref_slot=False)
 class IdValue(Value):
     """`id(target)` of an object that is made in the region, or of a leaf: it can be compared and be a key.
 
     `function` is `id`, or `hash`, whose result is of use in a `__hash__`, or draws a number of its own for each target.
     """
 
-    __slots__ = ("function", "target")
-
-    def __init__(self, target: Value, function: Callable[..., object] = id) -> None:
-        self.target = target
-        self.function = function
+    target: Value
+    function: Callable[..., object] = id
 
 
 @final
+@attrs.define(eq=False, weakref_slot=False)
 class TracebackValue(Value):
     """`exception.__traceback__` of an exception that was raised in the region, when it had come through `depth` frames."""
 
-    __slots__ = ("depth", "exception")
-
-    def __init__(self, exception: Value, depth: int) -> None:
-        self.exception = exception
-        self.depth = depth
-
-
-@final
-class IdKey:
-    """The key of an `IdValue`: no int of a real dict is equal to it."""
-
-    __slots__ = ("target",)
-
-    def __init__(self, target: Value) -> None:
-        self.target = target
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is IdKey and other.target is self.target
-
-    def __hash__(self) -> int:
-        return id(self.target)
+    exception: Value
+    depth: int
 
 
 @final
@@ -428,59 +421,54 @@ class HashKey:
 
 
 @final
+@attrs.define(eq=False, weakref_slot=False)
 class SliceValue(Value):
     """`slice(start, stop, step)`."""
 
-    __slots__ = ("start", "step", "stop")
-
-    def __init__(self, start: Value, stop: Value, step: Value) -> None:
-        self.start, self.stop, self.step = start, stop, step
+    start: Value
+    stop: Value
+    step: Value
 
 
 @final
+@attrs.define(eq=False, weakref_slot=False)
 class SuperValue(Value):
     """`super(cls, self_)`; `owner` is the type whose mro is searched."""
 
-    __slots__ = ("cls", "owner", "self_")
-
-    def __init__(self, cls: type, owner: type, self_: Value) -> None:
-        self.cls, self.owner, self.self_ = cls, owner, self_
+    cls: type
+    owner: type
+    self_: Value
 
 
 @final
+@attrs.define(eq=False, weakref_slot=False)
 class DictView(Value):
     """`d.keys()`, `d.values()` or `d.items()`."""
 
-    __slots__ = ("kind", "target")
-
-    def __init__(self, target: DictValue, kind: str) -> None:
-        self.target, self.kind = target, kind
+    target: DictValue
+    kind: str
 
 
 @final
+@attrs.define(eq=False, weakref_slot=False)
 class InstanceDict(Value):
     """`obj.__dict__`: a window on the attributes of an object."""
 
-    __slots__ = ("owner",)
-
-    def __init__(self, owner: Obj) -> None:
-        self.owner = owner
+    owner: Obj
 
 
 @final
+@attrs.define(eq=False, weakref_slot=False)
 class GeneratorValue(Value):
     """A generator whose body is interpreted.
 
     `original` is what it stands for, if that is a C iterator: the class and the arguments.
     """
 
-    __slots__ = ("born", "finished", "frame", "handled", "original", "running", "started")
-
-    def __init__(self, frame: Frame[Value], born: int) -> None:
-        self.frame = frame
-        self.born = born
-        self.handled: Value | None = None
-        self.original: tuple[Callable[..., object], list[Value], dict[str, Value]] | None = None
-        self.started = False
-        self.running = False
-        self.finished = False
+    frame: Frame[Value]
+    born: int
+    handled: Value | None = None
+    original: tuple[Callable[..., object], list[Value], dict[str, Value]] | None = None
+    started: bool = False
+    running: bool = False
+    finished: bool = False

@@ -10,9 +10,10 @@ from types import GeneratorType
 from typing import Any, cast
 
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_barrier import reachable
+from torchjit_vm.capture.method_tables import UNKNOWN, methods
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
@@ -92,9 +93,7 @@ def _make(domain: CaptureDomain, cls: type, args: Args) -> Value | None:
     return made
 
 
-@builtin(weakref.ref)
-def _reference(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    return None if kwargs else _make(domain, weakref.ReferenceType, args)
+builtin(weakref.ref)(lambda domain, args, kwargs: None if kwargs else _make(domain, weakref.ReferenceType, args))
 
 
 @builtin(weakref.ReferenceType.__new__)
@@ -105,14 +104,12 @@ def _new(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return _make(domain, cls.obj, args[1:])
 
 
-@method("__init__", weakref.ReferenceType)
-def _init(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    return Const(None) if is_reference(args[0]) else None
-
-
-@method("__call__", weakref.ReferenceType)
-def _call(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    return dereference(domain, args[0]) if isinstance(args[0], Obj) and len(args) == 1 else None
+methods(
+    Obj,
+    weakref.ReferenceType,
+    __init__=lambda domain, own, target, callback=None: None if is_reference(own) else UNKNOWN,
+    __call__=lambda domain, own: dereference(domain, own),
+)
 
 
 def referent(domain: CaptureDomain, reference: Obj) -> Value | None:
