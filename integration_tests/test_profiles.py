@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 import torchjit
 import torchjit_cudagraphs
-from torchjit_cudagraphs import CudaGraphSettings, GraphPool
+from torchjit_cudagraphs import CudaGraphSettings, GraphPool, graph_compiler
 from torchjit_cudagraphs.simulated import SimulatedDriver
 from torchjit_inductor.host import Ranged
 
@@ -160,7 +160,7 @@ def test_a_replayed_cuda_graph_is_a_range(monkeypatch: pytest.MonkeyPatch, train
         compiled.reason_not_recordable = None  # but that the device is simulated
         return record(compiled, inputs, settings, **keywords, pool=pool)
 
-    monkeypatch.setattr(torchjit_cudagraphs, "record", recorded)
+    monkeypatch.setattr(graph_compiler, "record", recorded)
     compiled = torchjit.compile(wave, options={"triton.cudagraphs": True})
     x = torch.randn(8, requires_grad=training)
     for _ in range(3):

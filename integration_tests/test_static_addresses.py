@@ -15,7 +15,7 @@ import torch._dynamo
 import torchjit
 import torchjit_cudagraphs
 from torchjit import exc
-from torchjit_cudagraphs import CudaGraphSettings, GraphPool
+from torchjit_cudagraphs import CudaGraphSettings, GraphPool, graph_compiler
 from torchjit_cudagraphs.simulated import SimulatedDriver
 
 SETTINGS = CudaGraphSettings(warmup_calls=1, copy_up_to=0, measure=False)
@@ -44,7 +44,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
         found.recorded.append(record(compiled, inputs, SETTINGS, **keywords, pool=pool))
         return found.recorded[-1]
 
-    monkeypatch.setattr(torchjit_cudagraphs, "record", recording)
+    monkeypatch.setattr(graph_compiler, "record", recording)
     yield found
 
 

@@ -30,7 +30,11 @@ def test_the_line_says_how_much_has_been_tried(monkeypatch: pytest.MonkeyPatch) 
             assert time.monotonic() < until, shown.getvalue()[-400:]
             time.sleep(0.01)
 
-    with progress.progress_line(shown, named), events.using_compile_id("77/0"), events.activity("capture"):
+    with (
+        events.listen(progress._Line(shown, named), progress._Line.KINDS),
+        events.using_compile_id("77/0"),
+        events.activity("capture"),
+    ):
         wait_for("compiling wave [77/0] (0 s)")
         with events.activity("autotuning"):
             events.emit("autotune_progress", what="1 x [64, 64]", tried=3, known=12)
@@ -41,7 +45,7 @@ def test_the_line_says_how_much_has_been_tried(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_quick_shows_nothing() -> None:
     shown = io.StringIO()
-    with progress.progress_line(shown):
+    with events.listen(progress._Line(shown, lambda compile_id: None), progress._Line.KINDS):
         for _ in range(3):
             with events.activity("capture"):
                 pass

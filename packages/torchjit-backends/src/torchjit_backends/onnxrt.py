@@ -118,16 +118,12 @@ def _of_one_dtype(op: torch._ops.OpOverload, x: Any, y: Any, **keywords: Any) ->
     return NotImplemented if pair[0] is x and pair[1] is y else op(*pair, **keywords)
 
 
-def _compile(
-    gm: fx.GraphModule,
-    example_inputs: Sequence[Any],
-    *,
-    kind: torchjit_aot.Kind,
-    static_inputs: frozenset[int] = frozenset(),
-    name: str = "graph",
-) -> Callable[..., Sequence[Any]]:
+def _compile(gm: fx.GraphModule, example_inputs: Sequence[Any], **asked: Any) -> Callable[..., Sequence[Any]]:
+    """A `GraphCompiler`."""
+    name = asked["name"]
+
     def run_eagerly() -> Callable[..., Sequence[Any]]:
-        return torchjit_aot.run_eagerly(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
+        return torchjit_aot.run_eagerly(gm, example_inputs, **asked)
 
     try:
         return _Session(gm, run_eagerly, name)

@@ -28,18 +28,13 @@ def openvino(
     given = None if options is None else dict(options)
 
     def compiler(
-        gm: fx.GraphModule,
-        example_inputs: Sequence[Any],
-        *,
-        kind: torchjit_aot.Kind,
-        static_inputs: frozenset[int] = frozenset(),
-        name: str = "graph",
+        gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: torchjit_aot.Kind, **asked: Any
     ) -> Callable[..., Sequence[Any]]:
         refusal = refusal_of(gm.graph) if kind == "inference" else None
         if refusal is not None:
-            tell_refusal(name, refusal)
+            tell_refusal(asked["name"], refusal)
         if kind != "inference" or refusal is not None:
-            return torchjit_aot.run_eagerly(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
+            return torchjit_aot.run_eagerly(gm, example_inputs, kind=kind, **asked)
         return _OfEachSize(gm, lambda inputs: theirs(gm, list(inputs), options=given))
 
     return torchjit_aot.compile(gm, example_inputs, compiler=compiler)

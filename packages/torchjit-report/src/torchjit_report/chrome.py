@@ -40,7 +40,11 @@ def chrome_trace(events: Iterable[Event]) -> dict[str, Any]:
     begun: dict[tuple[int, str], tuple[float, dict[str, Any]]] = {}
     for event in events:
         fields = event.fields
-        pid, time, compile_id = _int(fields, "pid"), number(fields, "time") * _MICRO, str(fields.get("compile_id"))
+        pid, time, compile_id = (
+            int(number(fields, "pid")),
+            number(fields, "time") * _MICRO,
+            str(fields.get("compile_id")),
+        )
         into = slices.setdefault(pid, [])
         if event.kind == "compile_start":
             begun[pid, compile_id] = time, dict(fields)
@@ -117,10 +121,6 @@ def _fits(stack: list[_Slice], piece: _Slice) -> bool:
         return False
     piece.end = min(piece.end, outer)
     return True
-
-
-def _int(fields: Mapping[str, Any], name: str) -> int:
-    return int(number(fields, name))
 
 
 def _short(value: Any) -> Any:

@@ -29,7 +29,6 @@ from torchjit_report.model import (
     Schedule,
 )
 from torchjit_report.phases import tree
-from torchjit_report.remarks import remark
 from torchjit_report.trace import Event, Trace
 
 __all__ = ["KNOWN", "collect", "number"]
@@ -116,7 +115,7 @@ def _asked(fields: Fields) -> dict[str, str]:
 
 
 def _add_remark(kind: str, into: Compilation, fields: Fields) -> None:
-    text = remark(kind, fields)
+    text = remarks.KINDS[kind](fields)
     into.remarks[text] = into.remarks.get(text, 0) + 1
 
 

@@ -50,7 +50,6 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
             f"{s['name']} is {s['path']} ({s['value']} now, in {s['range']})" for s in f["symbols"]
         ),
         "fallback": lambda: f"{f['reason']} {f['headline']}: {f['detail']}",
-        "cudagraph_captured": lambda: f"CUDA graph recorded, number {f['recordings']} of {f['graph']}",
         "cudagraph_timed": lambda: (
             f"CUDA graph of {f['graph']} {'kept' if f['kept'] else 'dropped'}: {f['replay'] * 1e3:.3f} ms a call, {f['plain'] * 1e3:.3f} ms without; "
             f"it copies {f['bytes_copied']} bytes of inputs"
@@ -74,7 +73,7 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
     }
     make = texts.get(kind)
     if make is None:
-        return remarks.remark(kind, f) if kind in remarks.KINDS else f"{kind}: {f}"
+        return remarks.KINDS[kind](f) if kind in remarks.KINDS else f"{kind}: {f}"
     return make()
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TextIO, TypeAlias, final
 
 from torchjit_core import events
 from torchjit_core.forks import new_lock
 
-__all__ = ["progress_line", "show_progress"]
+__all__ = ["show_progress"]
 
 FunctionOf: TypeAlias = Callable[[str | None], str | None]
 DELAY = 1.0  # seconds of compilation before the line appears
@@ -27,10 +26,6 @@ _TEXTS = {
     "autotuning": "compiling {0}: autotuning",
     "cudagraph": "recording a CUDA graph of {0}",
 }
-
-
-def _unnamed(compile_id: str | None) -> None:
-    """Nobody knows the names."""
 
 
 @final
@@ -123,20 +118,6 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
     except (AttributeError, OSError, ValueError):  # of something that stands in for a stream, or was closed
         return False
-
-
-@contextlib.contextmanager
-def progress_line(stream: TextIO | None = None, function_of: FunctionOf = _unnamed) -> Iterator[None]:
-    """Show the line inside the block, on `stream`, or on standard error if that is a terminal; of several ranks only on rank 0.
-
-    Args:
-        function_of: see `show_progress`.
-    """
-    if os.environ.get("RANK", "0") != "0":
-        yield
-        return
-    with events.listen(_Line(stream, function_of), _Line.KINDS):
-        yield
 
 
 _shown: list[_Line] = []

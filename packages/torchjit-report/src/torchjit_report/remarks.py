@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["KINDS", "remark"]
+__all__ = ["KINDS"]
 
 Fields = Mapping[str, Any]
 
@@ -46,9 +46,4 @@ KINDS: Final[dict[str, Callable[[Fields], str]]] = {
     "symbols": _symbols,
     "waiting": lambda f: f"waited {_seconds(f, 'seconds')} for {_of(f, 'what')}",
 }
-"""Kinds, and their texts."""
-
-
-def remark(kind: str, fields: Fields) -> str:
-    """The line; a field that is missing is a question mark in it."""
-    return KINDS[kind](fields)
+"""Kinds, and their lines; a field that is missing is a question mark in it."""

@@ -16,7 +16,6 @@ __all__ = [
     "Callback",
     "CompileEvent",
     "Phase",
-    "describe_activity",
     "function_of",
     "on_compile_end",
     "on_compile_start",
@@ -72,7 +71,8 @@ class Callback:
         return self.__wrapped__(event)
 
     def _hear(self, kind: str, fields: dict[str, Any]) -> None:
-        event = describe_activity(fields)
+        place, told = _place_of(fields["compile_id"]), (fields.get("seconds"), fields.get("ok"))
+        event = CompileEvent(fields["name"], fields["compile_id"], *place, *told)
         try:
             self.__wrapped__(event)
         except Exception as error:
@@ -89,15 +89,6 @@ class Callback:
 
     def __exit__(self, *exception: object) -> None:
         self.remove()
-
-
-def describe_activity(fields: dict[str, Any]) -> CompileEvent:
-    """The fields of an event `activity_start` or `activity_end` for people."""
-    compile_id = fields["compile_id"]
-    function, filename, lineno = _place_of(compile_id)
-    return CompileEvent(
-        fields["name"], compile_id, function, filename, lineno, fields.get("seconds"), fields.get("ok")
-    )  # fmt: skip
 
 
 def function_of(compile_id: str | None) -> str | None:

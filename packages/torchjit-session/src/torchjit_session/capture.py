@@ -14,9 +14,9 @@ from torchjit_core import events
 from torchjit_core.failures import has_no_memory
 from torchjit_core.reasons import GraphBreak, TorchjitError, reason
 from torchjit_core.user_errors import BackendCompilerFailed, Unsupported
-from torchjit_frame import FrontDoor
+from torchjit_frame import FrontDoor, unhooked
 from torchjit_report.cures import cures
-from torchjit_session.backend_calls import aot_eager, call_backend
+from torchjit_session.backend_calls import aot_eager, call_backend, is_ours
 from torchjit_session.interrupts import CompilationScope
 from torchjit_session.terms import Terms
 
@@ -118,7 +118,8 @@ def hand_over(
         raise BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
     if forget is not None:
         forget()
-    return terms.resting(made)
+    # It is no code of the program: the frame hook leaves all that it does alone.
+    return made if is_ours(terms.backend) else unhooked(made)
 
 
 def _unsupported(why: GraphBreak) -> Unsupported:

@@ -90,13 +90,9 @@ def _same_random_numbers() -> Iterator[None]:
             numpy.random.set_state(arrays)
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
 def _backward(result: Any) -> None:
     """From all results at once, each element with a weight of its own."""
-    ends = [t for t in _tensors(result) if t.requires_grad]
+    ends = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
     weights = [torch.linspace(0.5, 1.5, t.numel(), device=t.device).reshape(t.shape).to(t.dtype) for t in ends]
     if ends:
         torch.autograd.backward(ends, weights)

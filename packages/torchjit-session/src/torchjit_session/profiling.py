@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torchjit_frame import Entry, set_ranges
+from torchjit_session import upstream
 
 __all__ = ["follow"]
 
@@ -25,22 +26,9 @@ def follow() -> None:
     """Be told of every profiler that starts from now on, and of one that runs already."""
     profiler: Any = torch.autograd.profiler
     for name, runs in (("_run_on_profiler_start", True), ("_run_on_profiler_stop", False)):
-        function = getattr(profiler, name, None)
-        if function is not None and not hasattr(function, "_torchjit_told"):
-            setattr(profiler, name, _telling(function, runs))
+        upstream.call_after(profiler, name, functools.partial(_show, runs))
     if getattr(profiler, "_is_profiler_enabled", False):
         _show(True)
-
-
-def _telling(function: Callable[[], object], runs: bool) -> Callable[[], object]:
-    @functools.wraps(function)
-    def told() -> object:
-        result = function()
-        _show(runs)
-        return result
-
-    told._torchjit_told = True  # type: ignore[attr-defined]
-    return told
 
 
 def _show(runs: bool) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 import attrs
 import torch
@@ -13,7 +12,7 @@ import torchjit_vm
 from torchjit_core.failures import FailurePolicy
 from torchjit_core.size_sources import marks_by_source
 from torchjit_core.user_warnings import warn_user
-from torchjit_frame import TailCall, unhooked
+from torchjit_frame import TailCall
 from torchjit_session import control, disabling, inlining, upstream
 from torchjit_session.backend_calls import Backend, GraphRaised, is_ours
 from torchjit_session.settings import Host, Settings
@@ -97,10 +96,6 @@ class Terms:
     def failure_policy(self) -> FailurePolicy:
         """What failures do from now on. Each cause is told of once until `reset`."""
         return FailurePolicy(self.on_error == "raise", self.reported)
-
-    def resting(self, graph: Callable[..., Any]) -> Callable[..., Any]:
-        """What a backend returned, such that the frame hook leaves all that it does alone: it is no code of the program."""
-        return graph if is_ours(self.backend) else unhooked(graph)
 
     def capture_policy(self) -> torchjit_vm.CapturePolicy:
         """What the VM may do."""

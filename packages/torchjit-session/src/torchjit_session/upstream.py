@@ -22,6 +22,7 @@ __all__ = [
     "asked_break",
     "asked_by_torch",
     "backends",
+    "call_after",
     "default_backend",
     "disabled_message",
     "leaves_first_call",
@@ -215,8 +216,20 @@ def default_backend() -> str | Callable[..., Any] | None:
 
 
 # ---------------------------------------------------------------------- being told
-_on_reset: list[Callable[[], None]] = []
-_on_stance: list[Callable[[], None]] = []
+def call_after(module: Any, name: str, listener: Callable[[], object]) -> None:
+    """Call `listener` whenever this function of a module has returned; nothing if there is none, or it is told already."""
+    function = getattr(module, name, None)
+    if function is None or hasattr(function, "_torchjit_told"):
+        return
+
+    @functools.wraps(function)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        listener()
+        return result
+
+    told._torchjit_told = True  # type: ignore[attr-defined]
+    setattr(module, name, told)
 
 
 def watch(reset: Callable[[], None], changed_stance: Callable[[], None]) -> None:
@@ -224,17 +237,24 @@ def watch(reset: Callable[[], None], changed_stance: Callable[[], None]) -> None
 
     Both functions of upstream's import `torch._dynamo`, so its import is waited for.
     """
-    _on_reset.append(reset)
-    _on_stance.append(changed_stance)
+
+    def attach() -> None:
+        call_after(sys.modules.get(_DYNAMO), "reset", reset)
+        for name in ("eval_frame", "decorators"):  # the second imports it from the first
+            call_after(sys.modules.get(f"{_DYNAMO}.{name}"), "_set_stance", changed_stance)
+
     if _DYNAMO in sys.modules:
-        _attach()
+        attach()
     else:
-        sys.meta_path.insert(0, _WaitsForImport())
+        sys.meta_path.insert(0, _WaitsForImport(attach))
 
 
 @final
+@attrs.frozen(eq=False)
 class _WaitsForImport:
-    """Attaches to `torch._dynamo` once it is imported. A finder that finds nothing itself."""
+    """Calls `attach` once `torch._dynamo` is imported. A finder that finds nothing itself."""
+
+    attach: Callable[[], None]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
@@ -242,32 +262,10 @@ class _WaitsForImport:
         if name != _DYNAMO:
             return None
         sys.meta_path.remove(self)
-        for finder in list(sys.meta_path):
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                _attach_after(spec)
-                return spec
-        return None
-
-
-def _attach_after(spec: importlib.machinery.ModuleSpec) -> None:
-    loader: Any = spec.loader
-    execute = getattr(loader, "exec_module", None)
-    if execute is None:
-        return
-
-    def execute_and_attach(module: types.ModuleType) -> None:
-        execute(module)
-        _attach()
-
-    loader.exec_module = execute_and_attach
-
-
-def _attach() -> None:
-    dynamo: Any = sys.modules.get(_DYNAMO)
-    _tell_after(dynamo, "reset", _on_reset)
-    for name in ("eval_frame", "decorators"):  # the second imports it from the first
-        _tell_after(sys.modules.get(f"{_DYNAMO}.{name}"), "_set_stance", _on_stance)
+        specs = (finder.find_spec(name, path, target) for finder in list(sys.meta_path))
+        spec = next((spec for spec in specs if spec is not None), None)
+        call_after(getattr(spec, "loader", None), "exec_module", self.attach)
+        return spec
 
 
 # ---------------------------------------------------------------------- what libraries ask
@@ -281,19 +279,3 @@ def asked_by_torch(depth: int) -> bool:
     """Is the code that asks torch's own, so many calls up from the caller?"""
     name = sys._getframe(depth + 1).f_globals.get("__name__") or ""
     return name == "torch" or name.startswith("torch.")
-
-
-def _tell_after(module: Any, name: str, listeners: list[Callable[[], None]]) -> None:
-    function = getattr(module, name, None)
-    if function is None or hasattr(function, "_torchjit_told"):
-        return
-
-    @functools.wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        for listener in listeners:
-            listener()
-        return result
-
-    told._torchjit_told = True  # type: ignore[attr-defined]
-    setattr(module, name, told)

@@ -33,18 +33,17 @@ MODE_AND_OPTIONS = reason(
 
 
 _FIELDS = {f.metadata.get("name", f.name): f for f in attrs.fields(Options)}
-_MODES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "reduce-overhead": {"triton.cudagraphs": True},
-    "max-autotune": {"max_autotune": True, "triton.cudagraphs": True},
-    "max-autotune-no-cudagraphs": {"max_autotune": True},
-}
-_MODE_MEANINGS = {
-    "default": "What a program gets that says nothing.",
-    "reduce-overhead": "On GPUs kernels are launched by replaying CUDA graphs, where that is faster.",
-    "max-autotune": "More kernels are measured before one is chosen, which takes longer at the first call; with CUDA graphs.",
-    "max-autotune-no-cudagraphs": "The same without CUDA graphs.",
-}
+_MODES: dict[str, tuple[dict[str, Any], str]] = {
+    "default": ({}, "What a program gets that says nothing."),
+    "reduce-overhead": (
+        {"triton.cudagraphs": True}, "On GPUs kernels are launched by replaying CUDA graphs, where that is faster.",
+    ),
+    "max-autotune": (
+        {"max_autotune": True, "triton.cudagraphs": True},
+        "More kernels are measured before one is chosen, which takes longer at the first call; with CUDA graphs.",
+    ),
+    "max-autotune-no-cudagraphs": ({"max_autotune": True}, "The same without CUDA graphs."),
+}  # fmt: skip
 _GUARD_FILTER = Described(
     "guard_filter_fn", "a function of guards", "None",
     "Taken for upstream's sake, without effect: every guard is kept, so results stay right. See `torchjit_guards.filters`.",
@@ -65,7 +64,7 @@ def describe_options() -> list[Described]:
 
 def describe_modes() -> list[tuple[str, dict[str, Any], str]]:
     """Name, options and purpose of every mode."""
-    return [(name, dict(options), _MODE_MEANINGS[name]) for name, options in _MODES.items()]
+    return [(name, dict(options), meaning) for name, (options, meaning) in _MODES.items()]
 
 
 def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:
@@ -81,10 +80,10 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
     if dynamic not in (True, False, None):
         raise wrong_type("dynamic", dynamic, "True, False or None")
     if mode is None:
-        return {name: dict(options) for name, options in _MODES.items()}
+        return {name: dict(options) for name, (options, _) in _MODES.items()}
     if mode not in _MODES:
         raise unknown_name("mode", mode, _MODES)
-    return dict(_MODES[mode])
+    return dict(_MODES[mode][0])
 
 
 def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:
