@@ -30,7 +30,7 @@ from torchjit_vm.capture import (
     subscripts,
 )
 from torchjit_vm.capture.atoms import stripped
-from torchjit_vm.capture.builtin_table import builtin, by_position
+from torchjit_vm.capture.builtin_table import Builtin, builtin, by_position
 from torchjit_vm.capture.directory import directory
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -113,7 +113,7 @@ def _vars(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     return None
 
 
-def _looks_at_frame(function: Op, without: int) -> None:
+def _looks_at_frame(function: Op, without: int) -> Builtin:
     """`function` looks at its caller's frame if it is called with at most so many arguments."""
 
     def call(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
@@ -121,14 +121,12 @@ def _looks_at_frame(function: Op, without: int) -> None:
             return None
         raise domain.graph_break(OWN_FRAME, function.__qualname__)
 
-    builtin(function)(call)
+    return call
 
 
-_LOOK: tuple[tuple[Op, int], ...] = (
-    (eval, 1), (exec, 1), (breakpoint, 0), (sys._getframe, 1), (inspect.currentframe, 0), (inspect.stack, 1)
-)  # fmt: skip
-for _reader, _without in _LOOK:
-    _looks_at_frame(_reader, _without)
+_LOOK: dict[Op, int] = {eval: 1, exec: 1, breakpoint: 0, sys._getframe: 1, inspect.currentframe: 0, inspect.stack: 1}
+for _reader, _without in _LOOK.items():
+    builtin(_reader)(_looks_at_frame(_reader, _without))
 
 
 @builtin(locals)

@@ -96,6 +96,7 @@ Step: TypeAlias = "Draw | Part | Prepared | Settled"
 
 
 @final
+@attrs.define(eq=False)
 class MadeClass:
     """How the region made a class, so that emitted code can do it again.
 
@@ -108,21 +109,12 @@ class MadeClass:
         born: the step of the instruction that made it.
     """
 
-    __slots__ = ("bases", "before", "born", "keywords", "log", "make", "meta", "name", "namespace")
-
-    def __init__(
-        self,
-        make: Callable[..., type] | None,
-        meta: Known,
-        name: str,
-        bases: list[Known],
-        namespace: dict[str, Value],
-        keywords: dict[str, Value],
-        before: type | None = None,
-        *,
-        born: int,
-    ) -> None:
-        self.make, self.meta, self.name, self.bases = make, meta, name, bases
-        self.namespace, self.keywords, self.before = namespace, keywords, before
-        self.log: list[tuple[Any, ...]] = []
-        self.born = born
+    make: Callable[..., type] | None
+    meta: Known
+    name: str
+    bases: list[Known]
+    namespace: dict[str, Value]
+    keywords: dict[str, Value]
+    before: type | None = None
+    log: list[tuple[Any, ...]] = attrs.field(factory=list)
+    born: int = attrs.field(kw_only=True)
