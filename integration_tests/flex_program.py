@@ -16,8 +16,8 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 import torchjit
 from torchjit_backends.attention import ATTENTION
 from torchjit_core.expr import Symbol, constant
+from torchjit_fx.control_flow import name_of
 from torchjit_fx.flex_attention import FlexAttention
-from torchjit_fx.flex_operator import name_of
 from torchjit_inductor.attention.kernels import attention_problem
 from torchjit_inductor.attention.parts import join_text, part_text
 from torchjit_inductor.attention.sizes import Varying, numbers_of, varying_sizes

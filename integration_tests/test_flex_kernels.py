@@ -31,7 +31,8 @@ import torchjit_aot
 import torchjit_inductor
 from torchjit_backends.attention import ATTENTION
 from torchjit_core import events
-from torchjit_fx.flex_operator import FORWARD, name_of
+from torchjit_fx.control_flow import name_of
+from torchjit_fx.flex_operator import FORWARD
 from torchjit_inductor.attention import kernels as kernels_of_attention
 from torchjit_inductor.attention.kernels import argument_types, tiles_for
 from torchjit_inductor.attention.parts import join_text, part_text, tiles_of_parts
