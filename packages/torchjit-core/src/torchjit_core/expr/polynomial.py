@@ -154,11 +154,8 @@ class Expr:
     @property
     def as_symbol(self) -> Symbol | None:
         """The symbol that this expression is, else None."""
-        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
-            atom, power = self.terms[0][0][0]
-            if power == 1 and isinstance(atom, Symbol):
-                return atom
-        return None
+        atom = _single_atom(self)
+        return atom if isinstance(atom, Symbol) else None
 
     @property
     def length(self) -> int:
@@ -433,8 +430,8 @@ def _floordiv(left: Expr, right: Expr) -> Expr:
     quotient, left, right, _ = _reduced(left, right)
     if not left.terms or _below(left, right):
         return quotient
-    nested = _single_operation(left)
-    if nested is not None and nested.kind == "floordiv" and _positive(nested.right) and _positive(right):
+    nested = _single_atom(left)
+    if isinstance(nested, Operation) and nested.kind == "floordiv" and _positive(nested.right) and _positive(right):
         rest = _floordiv(nested.left, nested.right * right)
     else:
         rest = _atom("floordiv", left, right)
@@ -448,8 +445,8 @@ def _mod(left: Expr, right: Expr) -> Expr:
     _, left, right, factor = _reduced(left, right)
     if not left.terms or _below(left, right):
         return left * factor if left.terms else left
-    nested = _single_operation(left)
-    if nested is not None and nested.kind == "mod" and nested.right.divisible_by(right):
+    nested = _single_atom(left)
+    if isinstance(nested, Operation) and nested.kind == "mod" and nested.right.divisible_by(right):
         return _mod(nested.left, right) * factor
     rest = _atom("mod", left, right)
     return rest * factor if factor > 1 else rest
@@ -460,11 +457,11 @@ def _positive(e: Expr) -> bool:
     return low is not None and low > 0
 
 
-def _single_operation(e: Expr) -> Operation | None:
+def _single_atom(e: Expr) -> Atom | None:
+    """The atom that the expression is, if it is one."""
     if len(e.terms) == 1 and e.terms[0][1] == 1 and len(e.terms[0][0]) == 1:
         atom, power = e.terms[0][0][0]
-        if power == 1 and isinstance(atom, Operation):
-            return atom
+        return atom if power == 1 else None
     return None
 
 
