@@ -196,6 +196,9 @@ def test_the_regions_own_code_runs_for_errors_of_operations_only() -> None:
     assert emitted(error) is error and callable(emitted(GraphRaised(error)))
     assert on_raise(terms_of(), writes=True)(error) is error  # nobody knows whether it has written
     assert not is_of_our_code(KeyError("x"))
+    once = on_raise(terms_of(), repeats=False)
+    borrowed = once.of(asked.failures, asked.made)
+    assert once(error) is error and borrowed(error) is error  # nor where another module has borrowed the entry
 
 
 def test_a_graph_that_raises_alone_three_times_is_not_trusted() -> None:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
+import attrs
 import torch
 
 from torchjit_core import events
@@ -67,10 +68,11 @@ _OF_DEVICES = ("CUDA error", "CUDA driver error", "device-side assert", "illegal
 
 
 @final
+@attrs.frozen(eq=False)
 class OnRaise:
     """What the front door asks about an exception of an entry's target.
 
-    Args:
+    Attributes:
         failures: of the region whose entry it is.
         made: the specialisation of the entry.
         is_graph: the target is the graph itself; else it raises `GraphRaised` for the graph.
@@ -80,27 +82,17 @@ class OnRaise:
         repeats: the region's own code may run in place of the graph.
     """
 
-    __slots__ = ("catches", "failures", "in_blocks", "is_graph", "made", "repeats", "writes")
-
-    def __init__(
-        self,
-        failures: Failures,
-        made: Specialization,
-        *,
-        is_graph: bool,
-        catches: bool,
-        in_blocks: bool,
-        writes: bool,
-        repeats: bool = True,
-    ) -> None:
-        self.failures, self.made, self.is_graph = failures, made, is_graph
-        self.catches, self.in_blocks, self.writes, self.repeats = catches, in_blocks, writes, repeats
+    failures: Failures
+    made: Specialization
+    is_graph: bool
+    catches: bool
+    in_blocks: bool
+    writes: bool
+    repeats: bool = True
 
     def of(self, failures: Failures, made: Specialization) -> OnRaise:
         """The same for an entry of another region with this target."""
-        return OnRaise(
-            failures, made, is_graph=self.is_graph, catches=self.catches, in_blocks=self.in_blocks, writes=self.writes
-        )
+        return attrs.evolve(self, failures=failures, made=made)
 
     def __call__(self, error: BaseException) -> BaseException | Callable[[], None]:
         """The exception to raise, or what is called once the region's own code has returned."""
