@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from torchjit_torch import node_meta
+from torchjit_torch.custom_operators import define_operator
 from torchjit_torch.layouts import contiguous_strides
 from torchjit_torch.node_meta import BACKWARD, RESULTS, Key
 from torchjit_torch.operators import (
@@ -18,6 +19,7 @@ from torchjit_torch.operators import (
     draws,
     functional_form,
     has_effect,
+    is_custom_operator,
     is_mutable,
     is_random,
     is_view,
@@ -105,3 +107,28 @@ def test_contiguous_strides_are_those_of_new_tensors(sizes: tuple[int, ...]) -> 
     if len(sizes) == 4:
         laid_out = torch.empty(sizes, memory_format=torch.channels_last)
         assert contiguous_strides(sizes, (0, 2, 3, 1)) == laid_out.stride()
+
+
+def test_operators_of_our_own() -> None:
+    def kernel(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x * n
+
+    def fake(x: torch.Tensor, n: int) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    plain = define_operator("torchjit_test", "times(Tensor x, int n) -> Tensor", kernel, fake)
+    recorded = define_operator(
+        "torchjit_test", "recorded(Tensor x, int n) -> Tensor", kernel, fake,
+        autograd=lambda x, n: x + n, tags=(torch.Tag.cudagraph_unsafe,),
+    )  # fmt: skip
+    x = torch.ones(3, requires_grad=True)
+    assert plain(x, 2).tolist() == [2, 2, 2] and recorded(x, 2).tolist() == [3, 3, 3]
+    assert plain(torch.ones(3, device="meta"), 2).shape == (3,)
+    assert torch.Tag.cudagraph_unsafe in recorded.tags and torch.Tag.cudagraph_unsafe not in plain.tags
+
+
+def test_whose_operators_they_are() -> None:
+    mine = define_operator("torchjit_test_else", "f(Tensor x) -> ()", lambda x: None, lambda x: None)
+    assert is_custom_operator(mine) and is_custom_operator(torch.ops.torchjit_test_else.f)
+    for known in (aten.add.Tensor, aten.add, torch.ops.prims.sin.default, torch.sin, "sin", len):
+        assert not is_custom_operator(known)
