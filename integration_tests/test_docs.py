@@ -110,16 +110,19 @@ def stale_names(text: str) -> list[str]:
 
 
 def resolves(dotted: str) -> bool:
-    module, *rest = dotted.split(".")
-    value = importlib.import_module(module)
-    for k, name in enumerate(rest):
-        if not hasattr(value, name):
-            try:
-                importlib.import_module(".".join([module, *rest[: k + 1]]))
-            except ImportError:
+    """Is it a module, or what one has? A function of a package may hide a module of its name."""
+    parts = dotted.split(".")
+    for k in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:k]))
+        except ImportError:
+            continue
+        for name in parts[k:]:
+            if not hasattr(value, name):
                 return False
-        value = getattr(value, name)
-    return True
+            value = getattr(value, name)
+        return True
+    return False
 
 
 @pytest.mark.parametrize("page", INTERNALS)
