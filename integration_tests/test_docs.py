@@ -110,17 +110,15 @@ def stale_names(text: str) -> list[str]:
 
 
 def resolves(dotted: str) -> bool:
-    """Is it a module, or what one has? A function of a package may hide a module of its name."""
+    """Is it a module, or what one has? What a package holds under the name of a module of its own hides that, so either will do."""
     parts = dotted.split(".")
     for k in range(len(parts), 0, -1):
         try:
             value = importlib.import_module(".".join(parts[:k]))
-        except ImportError:
+            for name in parts[k:]:
+                value = getattr(value, name)
+        except (ImportError, AttributeError):
             continue
-        for name in parts[k:]:
-            if not hasattr(value, name):
-                return False
-            value = getattr(value, name)
         return True
     return False
 
