@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -59,5 +60,5 @@ f = torchjit.compile(lambda x: torch.relu(x).sin() + x, backend="aot_eager")
 f(torch.randn(3, 4))
 sys.exit(str([name for name in ("sympy", "jinja2", "pygments") if name in sys.modules] or ""))
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    done = forked.run([sys.executable, "-c", code])
     assert not done.stderr.strip(), done.stderr

@@ -85,9 +85,11 @@ def test_results_of_operands_in_other_orders(backend: str) -> None:
     wrong: list[str] = []
     x, y = torch.randn(4, 3).t(), torch.randn(3, 4)
     z = torch.randn(6, 8)[::2, ::2]
-    for name, operation in PROGRAMS.items():
+    orders = [(x, x), (x, y), (y, x), (z, x)] if backend == "eager" else [(x, y), (z, x)]
+    for number, (name, operation) in enumerate(PROGRAMS.items()):
         for dynamic in (False, True) if backend == "eager" else (None,):
-            for first, second in ((x, y), (z, x)) if backend == "inductor" else ((x, x), (x, y), (y, x), (z, x)):
+            half = dynamic or backend == "inductor"
+            for first, second in orders[number % 2 :: 2] if half else orders:
 
                 def program(
                     a: Tensor, b: Tensor, operation: Callable[..., Tensor] = operation

@@ -86,8 +86,10 @@ def _assert_equal(got, want, where=""):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("name", PROGRAMS)
+# What a user's own backend is given differs in few programs from what ours are: every third shows it.
+@pytest.mark.parametrize(
+    ("name", "backend"), [*((n, "aot_eager") for n in PROGRAMS), *((n, "eager") for n in [*PROGRAMS][::3])]
+)
 def test_does_what_eager_does(name, backend):
     most, make = PROGRAMS[name]
     torch.manual_seed(1)

@@ -9,15 +9,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def run_interpreted(file: str) -> None:
-    """Run the tests of a file that compute, under the interpreter; all of them have to pass."""
+INTERPRETED = [
+    str(Path(__file__).with_name(f"test_inductor_{name}.py")) for name in ("triton", "autotune", "triton_products")
+]
+"""The files with such tests; one process for all, since what it imports and its first kernel take as long as they do."""
+
+
+def run_interpreted(*files: str) -> None:
+    """Run the tests of files that compute, under the interpreter; all of them have to pass."""
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "compute", file],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "compute", *files],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

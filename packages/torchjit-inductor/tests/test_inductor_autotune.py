@@ -14,7 +14,7 @@ import attrs
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_interpreter import INTERPRETING, run_interpreted
+from inductor_interpreter import INTERPRETING
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -108,11 +108,6 @@ def test_parts_compute_what_the_ir_means(name: str, parts: int) -> None:
         function[(plan.programs.evaluate({}),)](*(memory[n] for n in stage.buffers))
     for name in kernel.writes:
         torch.testing.assert_close(memory[name], expected[name], rtol=2e-2, atol=2e-2)
-
-
-@compiled
-def test_numbers_in_the_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 @compiled

@@ -1,7 +1,7 @@
 """Kernels that the Triton backend generates, without a GPU: compiled to machine code, and run in Triton's interpreter.
 
 The interpreter is chosen by an environment variable when triton is imported, so the numeric tests run in a process of
-their own, which `test_numerics_in_the_interpreter` starts with this same file.
+their own, which `test_numerics_in_the_interpreter` starts with this same file and its neighbours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_interpreter import INTERPRETING, run_interpreted
+from inductor_interpreter import INTERPRETED, INTERPRETING, run_interpreted
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -506,4 +506,5 @@ def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch
 
 @compiled
 def test_numerics_in_the_interpreter() -> None:
-    run_interpreted(__file__)
+    """Of all three suites, in one process."""
+    run_interpreted(*INTERPRETED)

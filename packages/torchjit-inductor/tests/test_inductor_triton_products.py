@@ -16,7 +16,7 @@ import attrs
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_interpreter import INTERPRETING, run_interpreted
+from inductor_interpreter import INTERPRETING
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -261,11 +261,6 @@ def test_products_compute_what_the_ir_means(name: str, choice: TileChoice, wide:
                 torch.testing.assert_close(memory[buffer], expected[buffer], rtol=2e-2, atol=2e-2)
         memory = expected
     assert seen == 1
-
-
-@compiled
-def test_numbers_in_the_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 def _code(name: str, arch: int, choice: TileChoice) -> MachineCode:
