@@ -25,7 +25,7 @@ STAGES = {
     "capture": "torchjit_vm.capture",
     "operators": "torchjit_fx.metas.MetaService.__init__",
     "guards": "torchjit_guards.GuardProgram",
-    "backend": "torchjit_aot.entry._compile",
+    "backend": "torchjit_aot.entry._Compilation",
     "joint trace": "torchjit_aot.joint_passes.trace_joint",
     "functionalize": "torchjit_aot.joint_passes.functionalize",
     "decompose": "torchjit_aot.joint_passes.decompose",
@@ -304,7 +304,7 @@ def test_one_report_for_one_cause_in_several_regions(monkeypatch: pytest.MonkeyP
             torchjit.graph_break()
         return x + 1
 
-    calls = break_stage(monkeypatch, "torchjit_aot.entry._compile", lambda: Fault("each"))
+    calls = break_stage(monkeypatch, "torchjit_aot.entry._Compilation", lambda: Fault("each"))
     compiled = torchjit.compile(in_parts, on_error="eager")
     x = torch.ones(3)
     got, told = told_by(lambda: compiled(x))

@@ -139,7 +139,7 @@ class Stochastic(nn.Module):
 PROGRAMS = (
     (scaled, 0), (several, 0), (own_generator, 0), (as_a_size, 0), (returned, 0), (in_a_loop, 0), (raised, 0),
     (decided, 1), (shuffled, 0), (wrong_bounds, 1), (Stochastic(), 1), (chosen, 0), (several_chosen, 0), (words, 1),
-    (layers_in_any_order, 1), (seeded_here, 0), (state_kept, 0), (made_here, 0), (too_many, 1),
+    (layers_in_any_order, 1), (seeded_here, 0), (state_kept, 1), (made_here, 0), (too_many, 1),
 )  # fmt: skip
 
 

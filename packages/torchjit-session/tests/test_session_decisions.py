@@ -39,7 +39,7 @@ from torchjit_session.sharing import Family, family_of, keeping_compilations
 from torchjit_session.specialization import Specialization
 from torchjit_session.terms import Terms
 
-WHY = reason("TJ-TST-901", "a test's reason", "It is one.")
+WHY = reason("TJ-TST-911", "a test's reason", "It is one.")
 X = torch.linspace(-1, 1, 4)
 
 

@@ -21,7 +21,6 @@ import pytest
 
 from torchjit_vm.decode import IGNORED, JUMPS, UNSUPPORTED, VERSION, decode, translate
 from torchjit_vm.instructions.registry import INSTRUCTIONS
-from torchjit_vm.upcoming import ADDED, CHANGED, REMOVED
 
 _PSEUDO = 256
 REAL = sorted(
@@ -109,18 +108,6 @@ def test_decodes_the_standard_library(module: types.ModuleType) -> None:
             assert 0 <= row.start <= row.end <= count
             assert row.target < count
         assert decoded.location(count - 1).filename == code.co_filename
-
-
-def test_what_comes_with_the_next_python() -> None:
-    """The tables hold against this Python: new instructions are not there yet, the others are, or were until 3.12."""
-    assert not ADDED.keys() & set(REAL)
-    assert not ADDED.keys() & (REMOVED.keys() | CHANGED.keys())
-    if VERSION == (3, 13):
-        assert REMOVED.keys() <= set(REAL) and CHANGED.keys() <= set(REAL)
-    for name, coming in ADDED.items():
-        assert name not in INSTRUCTIONS or name in coming.canonical
-        handled = [c for c in coming.canonical if c not in coming.missing]
-        assert all(c in INSTRUCTIONS for c in handled) and not any(c in INSTRUCTIONS for c in coming.missing)
 
 
 def test_refusals_have_reasons() -> None:

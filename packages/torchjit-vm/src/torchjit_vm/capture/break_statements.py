@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 
@@ -12,10 +12,8 @@ from torchjit_vm.capture import runtime
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.values import Value
+from torchjit_vm.frame import Frame
 from torchjit_vm.instructions.calls import callee
-
-if TYPE_CHECKING:
-    from torchjit_vm.frame import Frame
 
 __all__ = ["FORMS", "Form", "Outcome"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_vm.capture import attributes, iteration, lengths, library_numbers, members
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import METHODS
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.operators import RICH, as_tuple, leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, has_method, is_not_implemented, settled, special_call
@@ -17,9 +18,6 @@ from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import NEW, AtomObject, Const, IdValue, Known, Leaf, Obj, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["compare", "contains", "is_", "same_or_equal", "search"]
 

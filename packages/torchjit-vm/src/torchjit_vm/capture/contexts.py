@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import _thread
 import contextvars
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.builtin_table import method
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.members import Member
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.state import Tentative
 from torchjit_vm.capture.values import DELETED, NEW, Const, Known, Obj, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["ContextStore", "is_local", "local_attr", "token_attr", "write_context_stores"]
 

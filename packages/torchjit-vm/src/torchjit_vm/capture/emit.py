@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import attrs
 
@@ -16,6 +16,7 @@ from torchjit_vm.assembly import resume_function
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.attributes import Sought
 from torchjit_vm.capture.break_statements import FORMS, Form, Outcome
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_records import Standin
 from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.prelude import write_prelude
@@ -28,9 +29,6 @@ from torchjit_vm.capture.weak_references import would_be_missed
 from torchjit_vm.frame import Completion, Frame
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["Emitted", "emit", "write_break", "write_raise", "write_return"]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import attributes, iteration, subscripts
 from torchjit_vm.capture.builtin_table import Method, builtin, method_of
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.values import NEW, Args, DictValue, Kwargs, Obj, TupleValue, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.frame import Frame
+from torchjit_vm.frame import Frame
 
 __all__ = ["arguments_of"]
 

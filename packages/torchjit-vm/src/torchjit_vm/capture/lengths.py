@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchjit_vm.capture import members
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.atoms import stripped
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import checked, compute, defines, special_call
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, Leaf, Obj, Value
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["length", "size", "truth"]
 

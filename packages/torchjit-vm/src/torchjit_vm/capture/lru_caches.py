@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_vm.capture import iteration, library
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.values import NEW, Args, BoundMethod, Const, DictValue, Known, Kwargs, Obj, TupleValue, Value
 from torchjit_vm.frame import Frame
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["call_cached", "is_made_cache", "lru_arguments"]
 

@@ -13,7 +13,7 @@ import sys
 import types
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_core.guards import Predicate
 from torchjit_core.paths import Pinned
@@ -25,14 +25,12 @@ from torchjit_vm.capture.effect_records import ReorderedCall, Standin
 from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import QUIET, UNKNOWN_CALL
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.source import in_frames
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, DictValue, Known, Leaf, Obj, SetValue, TupleValue, Value
 from torchjit_vm.frame import Raised
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["cached_report", "defer_or_break", "put_off", "write_reordered"]
 

@@ -6,7 +6,7 @@ import ast
 import builtins
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -14,10 +14,8 @@ from torchjit_core.location import CodeLocation
 from torchjit_vm.capture import library
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_records import Standin
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.rebuild import Rebuilder
-    from torchjit_vm.capture.values import Value
+from torchjit_vm.capture.rebuild import Rebuilder
+from torchjit_vm.capture.values import Value
 
 __all__ = ["compile_lines", "in_frames", "places_of", "raised_in"]
 

@@ -264,6 +264,10 @@ def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, cont
     """Store to a field of a function."""
     if name == "__type_params__" and isinstance(content, TupleValue) and not domain.unpack_all(content):
         return  # as it is
+    if name == "__code__" and value.real is NEW and type(content) is Const:  # torch.no_grad() renames what it wraps
+        domain.touch(value)
+        value.code = domain.use(content)
+        return
     if name not in _TOLD:
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to function.{name}")
     write(domain, value, name, content)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.atoms import base_of, is_plain
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.iteration import ListIterator, RangeIterator, SequenceIterator
 from torchjit_vm.capture.lengths import truth
 from torchjit_vm.capture.members import DESCRIPTOR, SLOT, Member
@@ -25,9 +25,6 @@ from torchjit_vm.capture.type_slots import Op, TypeSlots, register
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, AtomObject, Const, Known, Leaf, Mirror, SliceValue, TupleValue, Value
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["compare_real"]
 

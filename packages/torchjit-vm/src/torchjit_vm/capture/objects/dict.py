@@ -6,7 +6,7 @@ import operator
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_core.paths import own_attr
 from torchjit_vm.capture import (
@@ -25,6 +25,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.atoms import is_plain
 from torchjit_vm.capture.builtin_table import Builtin, builtin
 from torchjit_vm.capture.comparisons import contains, same_or_equal
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import real_key
@@ -54,9 +55,6 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["dict_item", "equal_dicts", "storage_class"]
 

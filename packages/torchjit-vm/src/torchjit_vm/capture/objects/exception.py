@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import runtime
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.source import places_of, raised_in
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import Known, Obj, TracebackValue, TupleValue
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["new_exception", "write_traceback"]
 

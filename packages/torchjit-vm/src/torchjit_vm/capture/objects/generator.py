@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import runtime
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import FrameValues, live_behind
 from torchjit_vm.capture.iteration import kind_of
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import CellValue, GeneratorValue, Value
 from torchjit_vm.region import Region
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["StartedGenerator"]
 

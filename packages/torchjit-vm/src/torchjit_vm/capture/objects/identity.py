@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_vm.capture import keys
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.comparisons import compare, is_
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.type_slots import Op, TypeSlots, register
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, IdKey, IdValue, Key, Known, Leaf, Value
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__: list[str] = []
 

@@ -9,7 +9,7 @@ import operator
 import types
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
@@ -17,6 +17,7 @@ from torchjit_vm.capture import runtime
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.comparisons import compare, is_
 from torchjit_vm.capture.contexts import token_attr, write_context_stores
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.keys import object_key
 from torchjit_vm.capture.lru_caches import is_made_cache, lru_arguments
 from torchjit_vm.capture.objects.dict import equal_dicts
@@ -29,9 +30,6 @@ from torchjit_vm.capture.stand_in_classes import WRAPPED
 from torchjit_vm.capture.type_slots import Op, Part, TypeSlots, register
 from torchjit_vm.capture.values import DELETED, NEW, Const, InstanceDict, Known, Obj, TupleValue, Value
 from torchjit_vm.capture.weak_references import is_held, is_new, is_reference, referent
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["real_object"]
 

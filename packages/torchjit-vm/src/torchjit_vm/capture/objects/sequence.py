@@ -7,12 +7,13 @@ import types
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torchjit_vm.capture import collecting, construct, elements, iteration, operators, runtime
 from torchjit_vm.capture.atoms import is_plain
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.comparisons import compare, same_or_equal, search
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.elements import copy_deque, plain_base
 from torchjit_vm.capture.exceptions import from_real
@@ -34,9 +35,6 @@ from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, Key, Known, ListValue, Obj, SliceValue, TupleValue, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["delete_from_list", "list_store", "sequence_item"]
 

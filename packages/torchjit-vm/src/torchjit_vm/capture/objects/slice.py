@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torchjit_vm.capture.comparisons import compare
+from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.keys import unhashable
 from torchjit_vm.capture.members import Member
 from torchjit_vm.capture.raw import has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNHASHABLE
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.slot_wrappers import slot_methods
 from torchjit_vm.capture.texts import joined_texts
 from torchjit_vm.capture.type_slots import Op, Text, TypeSlots, register
 from torchjit_vm.capture.values import Key, SliceValue, TupleValue, Value
 from torchjit_vm.decode import VERSION
-
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__: list[str] = []
 
