@@ -287,5 +287,10 @@ class Report:
         return sum(f.count(what) for f in self.functions)
 
     @property
+    def tells_calls(self) -> bool:
+        """Does the recording tell how often what was compiled was called?"""
+        return any(c.hits for c in self.compilations)
+
+    @property
     def compilations(self) -> Sequence[Compilation]:
         return [c for f in self.functions for c in f.compilations]

@@ -104,6 +104,13 @@ class FunctionView:
     shows_source: bool
     missed: tuple[Missed, ...] = ()
 
+    def line_anchor(self, place: Place | None) -> str | None:
+        """The anchor of a source line, if this function's source has it."""
+        if place is None or place.filename != self.function.place.filename or not self.lines:
+            return None
+        k = place.lineno - self.lines[0].number
+        return self.lines[k].anchor if 0 <= k < len(self.lines) else None
+
 
 @final
 @attrs.frozen
