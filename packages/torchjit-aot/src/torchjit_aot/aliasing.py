@@ -7,20 +7,22 @@ again outside the compiled graph, by the recorded operators, so that autograd se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import attrs
 import torch
 from torch._ops import OpOverload
 from torch.autograd.function import BackwardCFunction
 
-from torchjit_aot.inputs import GraphInput
 from torchjit_aot.overlap import shows_memory_twice
-from torchjit_aot.record import Recorder, ViewStep
 from torchjit_aot.refusals import METADATA_MUTATION, OUTPUT_KIND
 from torchjit_aot.symbols import SYMBOLIC_TYPES
 from torchjit_core.reasons import GraphBreak
 from torchjit_torch.layouts import storage_key
+
+if TYPE_CHECKING:
+    from torchjit_aot.inputs import GraphInput
+    from torchjit_aot.record import Recorder, ViewStep
 
 __all__ = ["Constant", "FromInput", "FromSlot", "OutputPlan", "Ref", "Replay", "plan_outputs"]
 

@@ -21,7 +21,7 @@ inference graph with trailing `aten.copy_`, or the backward. Nodes that a pass a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import attrs
 import torch
@@ -30,7 +30,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
-from torchjit_aot.joint import JointGraph
+if TYPE_CHECKING:
+    from torchjit_aot.joint import JointGraph
 
 __all__ = ["GraphPass", "as_graph_pass", "graph_pass", "pass_ids", "run_on_graph", "run_on_joint"]
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
 
 from torchjit_inductor.ir.dtypes import is_float, is_int
-from torchjit_inductor.ir.values import Value
+
+if TYPE_CHECKING:
+    from torchjit_inductor.ir.values import Value
 
 __all__ = ["OPERATIONS", "Operation", "identity", "result_dtype"]
 
