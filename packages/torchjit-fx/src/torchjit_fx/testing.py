@@ -115,10 +115,10 @@ class SimpleSizes:
         raise NotImplementedError  # nothing that only the run knows
 
     def bound(self, expr: Expr, lower: int | None, upper: int | None) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # nor are there bounds of it
 
     def assume(self, condition: Condition, location: CodeLocation | None) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # nor facts about it
 
 
 class StaticSizes(SimpleSizes):
