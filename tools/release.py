@@ -55,6 +55,7 @@ torch.testing.assert_close(Inductor()(graph, (x,))(x)[0], torch.softmax(x, 1))
     "torchjit-torch": "import torch, torchjit_torch",
     "torchjit-backends": "import torchjit_backends.pipeline",
     "torchjit-session": "import torchjit_session.compilation",
+    "torchjit-store": "import torchjit_store",
     "torchjit-cudagraphs": "import torchjit_cudagraphs; torchjit_cudagraphs.mark_step_begin()",
     "torchjit": """
 import torch, torchjit

@@ -1,0 +1,1 @@
+"""Compiled entries on disk: a second process skips capture and compilation."""
