@@ -25,6 +25,8 @@ from torchjit_inductor.cpp import build as builds
 from torchjit_inductor.cpp import folders, limited
 from torchjit_inductor.cpp.build import Compiler, build, find_compiler
 from torchjit_inductor.cpp.library_files import is_complete, is_trusted
+from torchjit_inductor.cpp.locks import courtesy_lock
+from torchjit_inductor.measurements import Measurements
 
 SOURCE = 'extern "C" void tj_init(void* const*) {} extern "C" int number() { return 7; }'
 
@@ -168,14 +170,9 @@ def _in_folder(
     monkeypatch.setattr(owner, name, function)
 
 
-@pytest.mark.parametrize(
-    ("why", "number_of"),
-    [*((why, 0) for why in ("no folder", "read-only", "full", "compiler finds it full", "noexec", "no home")),
-     ("no locks", errno.ENOLCK), ("no locks", errno.EOPNOTSUPP)],
-)  # fmt: skip
+@pytest.mark.parametrize("why", ["no folder", "read-only", "full", "compiler finds it full", "noexec", "no home"])
 def test_an_unusable_folder_is_replaced_and_told_once(
     why: str,
-    number_of: int,
     monkeypatch: pytest.MonkeyPatch,
     wrapped: Callable[[str], Compiler],
     real: Compiler,
@@ -200,16 +197,6 @@ def test_an_unusable_folder_is_replaced_and_told_once(
                 raise OSError("x.so: failed to map segment from shared object: Operation not permitted")
 
             _in_folder(monkeypatch, folder, ctypes, "CDLL", mapped)
-        case "no locks":
-            calls = fcntl.flock
-            locked = os.readlink
-
-            def flock(fd: int, operation: int) -> None:
-                if locked(f"/proc/self/fd/{fd}").startswith(str(folder)):
-                    raise OSError(number_of, os.strerror(number_of))
-                calls(fd, operation)
-
-            monkeypatch.setattr(fcntl, "flock", flock)
         case "no home":
             cache = None
             monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: Path("~/.cache") / name)
@@ -226,6 +213,33 @@ def test_an_unusable_folder_is_replaced_and_told_once(
     assert (cache or "torchjit") in told[0]
     assert seen[0].filename == __file__
     assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize("number_of", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+def test_where_no_file_can_be_locked_kernels_are_kept_all_the_same(
+    number_of: int, monkeypatch: pytest.MonkeyPatch, real: Compiler, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", _refuse(number_of))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (library,) = build([SOURCE], real, str(tmp_path), 1)
+        assert build([SOURCE], real, str(tmp_path), 1) == [library]
+        assert number(library) == 7 and library.parent == tmp_path / "c"
+        assert not folders._unusable and (tmp_path / "c" / "trimmed").exists()
+        Measurements(str(tmp_path), "measured", lambda: "this", int).put("a", 3)
+        assert Measurements(str(tmp_path), "measured", lambda: "this", int).get("a") == 3
+
+
+def test_who_holds_a_lock_for_too_long_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, real: Compiler, tmp_path: Path
+) -> None:
+    (library,) = build([SOURCE], real, str(tmp_path), 1)
+    library.unlink()
+    monkeypatch.setattr(builds, "PATIENCE", 0.05)
+    monkeypatch.setattr(builds, "LOCK_SECONDS", 0.1)
+    with courtesy_lock(library.with_suffix(".lock"), 0):
+        assert build([SOURCE], real, str(tmp_path), 1) == [library]
+    assert is_trusted(library)
 
 
 def test_no_folder_at_all_is_no_compiler(monkeypatch: pytest.MonkeyPatch, real: Compiler, tmp_path: Path) -> None:

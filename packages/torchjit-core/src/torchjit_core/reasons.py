@@ -35,7 +35,7 @@ __all__ = [
     "reason",
 ]
 
-_ID = re.compile(r"TJ-[A-Z]{2,4}-\d{3}\Z")
+_ID = re.compile(r"TJ-[A-Z]{2,5}-\d{3}\Z")
 _REGISTRY: dict[str, Reason] = {}
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar, final
 
-from filelock import FileLock, Timeout
-
 from torchjit_inductor.cpp.folders import cache_folder
+from torchjit_inductor.cpp.locks import courtesy_lock
 
 T = TypeVar("T")
 
@@ -53,12 +52,12 @@ class Measurements(Generic[T]):
             return
         try:
             path = self._path()
-            with FileLock(path.with_suffix(".lock"), timeout=2):
+            with courtesy_lock(path.with_suffix(".lock"), 2):
                 kept = dict(list({**self._read(), key: result}.items())[-MAX_KEPT:])
                 with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as out:
                     json.dump({"machine": self._machine(), self._name: kept}, out)
                 os.replace(out.name, path)
-        except (OSError, NotImplementedError, Timeout):  # the second: filelock, where nothing can be locked
+        except OSError:  # or the lock's Timeout, which is one
             return  # a folder that cannot be written, or a busy one: the result holds for this process
 
     def _results(self) -> dict[str, T]:

@@ -14,15 +14,13 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import attrs
 import torch
-from filelock import FileLock, Timeout
 
 from torchjit_core.reasons import UserError, reason
 from torchjit_core.turns import others_may_go_on
@@ -30,6 +28,7 @@ from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.cpp.folders import UnusableFolder, clear, scratch_folder, stand_in, usable_folder
 from torchjit_inductor.cpp.library_files import digest, is_complete, is_trusted
 from torchjit_inductor.cpp.limited import PATIENCE, Running, TookTooLong, run_limited, tell_waiting
+from torchjit_inductor.cpp.locks import Timeout, courtesy_lock
 
 __all__ = ["Compiler", "build", "default_vector_bytes", "find_compiler", "machine", "trim", "used_libraries"]
 
@@ -240,7 +239,7 @@ def trim(folder: Path, limit: int, keep: Sequence[Path] = ()) -> int:
     with contextlib.suppress(OSError, Timeout):
         if stamp.exists() and time.time() - stamp.stat().st_mtime < 3600:
             return 0
-        with FileLock(folder / "trim.lock", timeout=0):
+        with courtesy_lock(folder / "trim.lock", 0):
             stamp.touch()
             return _trim(folder, limit, {p.stem for p in keep})
     return 0
@@ -288,30 +287,31 @@ def _compile_once(source: str, target: Path, compiler: Compiler, seconds: float,
 
     Raises:
         CompilerMissing: see `build`.
-        UnusableFolder: files cannot be written or locked there.
+        UnusableFolder: files cannot be written there.
     """
     lock = target.with_suffix(".lock")
     try:
         if lock.is_dir():
             clear(lock)
-        with contextlib.suppress(Timeout), _locked(lock):
+        with _locked(lock):
             if not is_trusted(target):
                 _compile(source, target, compiler, seconds, running)
             lock.unlink(missing_ok=True)
-            return
-        _compile(
-            source, target, compiler, seconds, running
-        )  # whoever has the lock is stuck; the last step of a build is atomic
-    except (OSError, NotImplementedError) as error:  # the second: filelock, where nothing can be locked
+    except OSError as error:
         raise UnusableFolder(target.parent, error) from None
 
 
-def _locked(lock: Path) -> AbstractContextManager[Any]:
-    """The lock of a build. Raises Timeout where whoever has it does not come to an end."""
-    with contextlib.suppress(Timeout):
-        return FileLock(lock).acquire(timeout=PATIENCE)
-    tell_waiting(f"another process that makes the same kernel ({lock})", PATIENCE, LOCK_SECONDS)
-    return FileLock(lock).acquire(timeout=max(LOCK_SECONDS - PATIENCE, 0))
+@contextlib.contextmanager
+def _locked(lock: Path) -> Iterator[None]:
+    """The lock of a build, or none where whoever has it is stuck: the last step of a build is atomic."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(courtesy_lock(lock, PATIENCE))
+        except Timeout:
+            tell_waiting(f"another process that makes the same kernel ({lock})", PATIENCE, LOCK_SECONDS)
+            with contextlib.suppress(Timeout):
+                held.enter_context(courtesy_lock(lock, max(LOCK_SECONDS - PATIENCE, 0)))
+        yield
 
 
 def _compile(source: str, target: Path, compiler: Compiler, seconds: float, running: Running | None) -> None:

@@ -38,7 +38,7 @@ __all__ = [
 UNUSABLE = reason(
     "TJ-IND-009",
     "the cache folder cannot be used",
-    "Kernels are kept in a folder between processes, which must allow files to be written, locked and loaded as libraries. "
+    "Kernels are kept in a folder between processes, which must allow files to be written and loaded as libraries. "
     "They are compiled in a private temporary folder instead, which goes with this process; the next one compiles again.",
     "Set TORCHJIT_CACHE_DIR to a folder of yours that can be written to and is not mounted noexec.",
     "TORCHJIT_FORCE_DISABLE_CACHES=1 always takes a temporary folder, and says nothing.",

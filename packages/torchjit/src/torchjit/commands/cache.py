@@ -81,7 +81,7 @@ def cache_findings() -> Iterator[Finding]:
             "locks",
             "note",
             f"files of {folder} cannot be locked: {error}",
-            "Set TORCHJIT_CACHE_DIR to a folder on a local disk: processes that build the same kernel wait for one another by locks.",
+            "Kernels are kept all the same; processes that need the same one at once each build it. TORCHJIT_CACHE_DIR on a local disk spares that.",
         )
     if is_noexec(folder):
         yield Finding(
