@@ -47,6 +47,10 @@ GROUPS = {
         "No CUDA graph",
         "The kernels run, launched one by one. `TORCHJIT_LOGS=cudagraphs` tells what was measured; see [CUDA graphs](guide/cuda-graphs.md).",
     ),
+    "stored": (
+        "An entry is not stored",
+        "The program runs as ever; the next process compiles that part again.",
+    ),
     "refused": (
         "A call, a mark or a setting is refused",
         "An error, raised where the wrong thing was given.",
@@ -56,7 +60,7 @@ GROUPS = {
 
 GROUP_OF_AREA = {
     "VM": "break-python", "FX": "break-tensors", "GRD": "break-tensors", "AOT": "operators", "IND": "operators",
-    "CG": "cudagraphs", "API": "refused", "TEST": "asked",
+    "CG": "cudagraphs", "API": "refused", "TEST": "asked", "STORE": "stored",
 }  # fmt: skip
 GROUP_OF = {
     **dict.fromkeys(("TJ-API-010", "TJ-API-011", "TJ-API-033", "TJ-API-046", "TJ-API-047", "TJ-VM-003", "TJ-VM-004", "TJ-VM-016"), "asked"),

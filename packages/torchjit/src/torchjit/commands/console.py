@@ -23,6 +23,7 @@ PARTS = (
     "cudagraphs",
     "report",
     "session",
+    "store",
     "backends",
 )
 """The packages below `torchjit`, without their prefix."""
