@@ -63,6 +63,38 @@ _PROGRAMS = {
 }
 
 
+_PROGRAMS["session"] = """
+    import torchjit_session.compilation, torchjit_session.sharing, torchjit_guards.torch_support
+    import torchjit_vm.capture.runtime, torchjit.kernels
+    told["session"] = new()
+    from torchjit_vm import Region, capture, resume_function
+    told["function"] = callable(capture) and capture.__module__
+    from torchjit_session.loading import import_capture
+    from torchjit.backends import inductor_backend
+    from torchjit.options import Options
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.overrides import TorchFunctionMode
+    import signal
+    class Forbidden(TorchFunctionMode):
+        def __torch_function__(self, *args): raise AssertionError("an import is inside of a mode")
+    class Alarm(Exception): pass
+    def raises(*_): raise Alarm
+    signal.signal(signal.SIGALRM, raises)
+    backend = inductor_backend(Options())
+    try:
+        with Forbidden(), FakeTensorMode():
+            signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+            import_capture(backend)
+    except Alarm:
+        told["interrupted"] = True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    import_capture(backend)
+    told["capture"] = new()
+    f = torchjit.compile(lambda x: torch.relu(x).sin() + x, backend=backend)
+    torch.testing.assert_close(f(torch.ones(3)), torch.ones(3).sin() + 1)
+    told["late"] = sorted(set(new()) - set(told["capture"]))
+"""
 _PROGRAMS["modes"] = """
     from torch._subclasses.fake_tensor import FakeTensorMode
     def f(x):
@@ -128,6 +160,24 @@ def test_the_compiler_comes_with_compile_and_not_with_the_first_call() -> None:
     assert expected <= set(told["compile"])
     late = [m for m in set(told["first call"]) - set(told["compile"]) if m.startswith("torchjit")]
     assert len(late) < 12, late
+
+
+def test_what_loads_entries_needs_nothing_that_captures() -> None:
+    """And what captures is imported whole, past the modes of the program and whatever its handlers of signals raise."""
+    told = _told("session")
+    heavy = (
+        "torchjit_vm.interpreter",
+        "torchjit_vm.capture.domain",
+        "torchjit_fx.domain",
+        "torchjit_fx.tracing",
+        "torchjit_aot.entry",
+        "torchjit_inductor.compiled",
+    )
+    assert [m for m in told["session"] if m.startswith(heavy)] == []
+    assert len([m for m in told["session"] if m.startswith("torchjit")]) < 130
+    assert told["function"] == "torchjit_vm.capture.api"
+    assert told.get("interrupted") and set(heavy) <= set(told["capture"])
+    assert [m for m in told["late"] if m.startswith(heavy)] == []
 
 
 def test_names_that_are_loaded_later_are_the_packages_own() -> None:

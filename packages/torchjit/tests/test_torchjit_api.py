@@ -10,11 +10,11 @@ import torch
 
 import torchjit
 from torchjit import backends, compiler, described
-from torchjit.cache import kernel_settings
 from torchjit.cli import main
 from torchjit.commands import COMMANDS
 from torchjit.config import config
 from torchjit.environment import VARIABLES, read_environment
+from torchjit.kernels import kernel_settings
 from torchjit.options import describe_modes, describe_options, make_options
 from torchjit_backends.options import Options
 from torchjit_core.kinds import SWITCH

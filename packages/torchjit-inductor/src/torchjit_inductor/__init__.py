@@ -1,11 +1,16 @@
 """Loop IR, fusion, and kernels in C (CPU) and Triton (GPU)."""
 
-from torchjit_inductor.attention.call import AttentionCall, AttentionOperators, Formula
-from torchjit_inductor.compiled import CompiledGraph, Inductor, show_ranges
-from torchjit_inductor.cpp.folders import private_folder
-from torchjit_inductor.freezing import freeze
-from torchjit_inductor.joint_layouts import LayoutPlan
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from torchjit_inductor.settings import InductorSettings
+
+if TYPE_CHECKING:
+    from torchjit_inductor.attention.call import AttentionCall, AttentionOperators, Formula
+    from torchjit_inductor.compiled import CompiledGraph, Inductor, show_ranges
+    from torchjit_inductor.cpp.folders import private_folder
+    from torchjit_inductor.freezing import freeze
+    from torchjit_inductor.joint_layouts import LayoutPlan
 
 __all__ = [
     "AttentionCall",
@@ -19,3 +24,30 @@ __all__ = [
     "private_folder",
     "show_ranges",
 ]
+
+_LATER = {
+    "AttentionCall": "attention.call",
+    "AttentionOperators": "attention.call",
+    "CompiledGraph": "compiled",
+    "Formula": "attention.call",
+    "Inductor": "compiled",
+    "LayoutPlan": "joint_layouts",
+    "freeze": "freezing",
+    "private_folder": "cpp.folders",
+    "show_ranges": "compiled",
+}
+"""What compiles, and the module that has it."""
+
+
+if not TYPE_CHECKING:  # type checkers shall go on to report names that are not there
+
+    def __getattr__(name: str) -> Any:
+        """What compiles, when it is first asked for: a process whose graphs are all loaded from disk does without it."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,7 +10,8 @@ import attrs
 from torchjit_core.location import CodeLocation
 from torchjit_fx import module_name
 from torchjit_session import inlining
-from torchjit_vm import GraphBreakRecord, Region
+from torchjit_vm.graph_breaks import GraphBreakRecord
+from torchjit_vm.region import Region
 
 __all__ = ["CallSite", "callers_of", "chain_of", "shown_calls"]
 

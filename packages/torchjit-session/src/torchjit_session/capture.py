@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-import torchjit_fx.domain  # with all that captures: not only when the first call, with its modes and signals, asks for it
+import torchjit_fx.domain  # with all that captures: see `loading`
 import torchjit_guards
 import torchjit_vm
 from torchjit_core import events
@@ -17,8 +17,10 @@ from torchjit_core.user_errors import BackendCompilerFailed, Unsupported
 from torchjit_frame import FrontDoor, unhooked
 from torchjit_report.cures import cures
 from torchjit_session.backend_calls import aot_eager, call_backend, is_ours
+from torchjit_session.capture_policy import capture_policy, fx_settings
 from torchjit_session.interrupts import CompilationScope
 from torchjit_session.terms import Terms
+from torchjit_vm.capture.api import Captured, capture
 
 __all__ = ["hand_over", "interpret"]
 
@@ -40,7 +42,7 @@ def interpret(
     continuations: Callable[[torchjit_vm.Region], FrontDoor],
     *,
     errors_in_tries: bool,
-) -> tuple[torchjit_vm.Captured, torchjit_fx.TensorDomain, torchjit_guards.ShapeEnv]:
+) -> tuple[Captured, torchjit_fx.TensorDomain, torchjit_guards.ShapeEnv]:
     """What the VM makes of a region for such a call, the domain that it ran over, and the sizes that vary.
 
     A break that cannot be resumed where it lies makes the VM start again and break further out.
@@ -61,7 +63,7 @@ def interpret(
     def start() -> tuple[torchjit_fx.TensorDomain, torchjit_fx.TensorDomain]:
         graphs.clear()
         sizes = torchjit_guards.ShapeEnv(history, dynamic=terms.dynamic)
-        domain = torchjit_fx.TensorDomain(compile_graph, sizes, terms.fx_settings(errors_in_tries=errors_in_tries))
+        domain = torchjit_fx.TensorDomain(compile_graph, sizes, fx_settings(terms, errors_in_tries=errors_in_tries))
         # The break's own call is not followed again.
         domain.needs_history = bool(started) and started[-1][0].needs_history
         started.append((domain, sizes))
@@ -69,13 +71,13 @@ def interpret(
 
     leaves, compiler = start()
     try:
-        captured = torchjit_vm.capture(
+        captured = capture(
             region,
             slots,
             leaves=leaves,
             compiler=compiler,
             continuations=continuations,
-            policy=terms.capture_policy(),
+            policy=capture_policy(terms),
             restart=start,
         )
     except GraphBreak as error:

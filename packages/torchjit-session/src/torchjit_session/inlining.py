@@ -1,4 +1,4 @@
-"""What the VM interprets, what it replaces, and what it leaves to Python: the policy of a capture."""
+"""What the VM interprets, and what it leaves to Python. See `substitutes` for what it replaces."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import importlib.util
 import inspect
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 import torch.autograd.function
@@ -19,12 +19,20 @@ import typing_extensions
 
 import torchjit_core.paths
 import torchjit_frame
-import torchjit_fx
 import torchjit_vm
-from torchjit_session import control, upstream
-from torchjit_vm import AtomicPolyfill, DeferredHandle, DictChainGetattr, IsKnownNumber, PassThrough, ReturnConstant
+from torchjit_session import control
 
-__all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "is_user_file", "should_inline", "worth_capturing"]
+__all__ = [
+    "GLOBAL_HOOKS",
+    "HOOKS",
+    "TAGGING",
+    "TOLD_OF_TRACING",
+    "forwarding_of",
+    "is_user_code",
+    "is_user_file",
+    "should_inline",
+    "worth_capturing",
+]
 
 _PACKAGES = (
     "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor", "torchjit_cudagraphs",
@@ -46,7 +54,7 @@ _LEFT_TO_PYTHON = (
 
 # torch.compile, once used in a process, replaces `nn.Module.__init__` by a wrapper of this module, which tags each new
 # module for its own use. The wrapper is interpreted; the tag says nothing about modules that live inside a region.
-_TAGGING = "torch._dynamo.mutation_guard"
+TAGGING = "torch._dynamo.mutation_guard"
 # Where torch keeps a mode that mask functions run under (`transformers.masking_utils`); it imports nothing of the compiler.
 _INDEXING = "torch._dynamo._trace_wrapped_higher_order_op"
 
@@ -55,7 +63,7 @@ _PLAIN_PYTHON = frozenset(
     {
         "torch._higher_order_ops.associative_scan",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
-        _TAGGING,
+        TAGGING,
     }
 )
 
@@ -109,16 +117,6 @@ def should_inline(fn: types.FunctionType) -> bool:
 
 def _is_below(module: str, packages: Iterable[str]) -> bool:
     return any(module == package or module.startswith(package + ".") for package in packages)
-
-
-def substitutes() -> Mapping[Any, object]:
-    """Functions that mean something else under capture, and what stands for them.
-
-    With the function that tags modules, if torch.compile was used in this process.
-    """
-    tracker = getattr(sys.modules.get(_TAGGING), "GenerationTracker", None)
-    tag = getattr(tracker, "tag", None)
-    return _Substitutes({} if tag is None else {getattr(tag, "__func__", tag): ReturnConstant(None)})
 
 
 def worth_capturing(function: types.FunctionType) -> bool:
@@ -177,123 +175,39 @@ _OURS = (
     "<",  # generated code: namedtuple, dataclasses, our own host programs
 )
 
-VALUE_TYPES = (
-    torch.finfo,
-    torch.iinfo,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-    torch.nn.attention.SDPBackend,
-    *filter(None, [getattr(torch._C, "_CudaDeviceProperties", None)]),  # a torch without CUDA has none
-    *torchjit_fx.NUMPY_VALUES,
-)
-"""Immutable values of torch and NumPy with a trustworthy `==`: guarded by value."""
-
-CLASS_MAKERS = (torch.autograd.function.FunctionMeta,)
-"""Metaclasses of torch that only prepare the class."""
-
-
-def _second(first: Any, second: Any) -> Any:
-    return second
-
-
-def _module_calls() -> dict[Any, object]:
-    """`nn.Module.__call__` without hooks: the two functions between it and `forward`.
-
-    Only if this torch's functions know no other hooks than these.
-    """
-    outer, inner = torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl
-    hooks = {name for name in inner.__code__.co_names if name.endswith("_hooks")}
-    tracing = [name for name in ("_is_tracing", "_get_tracing_state") if name in inner.__code__.co_names]
-    if hooks != {*_HOOKS, *_GLOBAL_HOOKS} or len(tracing) != 1 or outer.__code__.co_names != _OUTER_NAMES:
-        return {}
-    told_no = (("torch", "_C", tracing[0]),)
-    return {
-        outer: PassThrough(outer.__code__, "_call_impl", none=("_compiled_call_impl",)),
-        inner: PassThrough(inner.__code__, "forward", empty=_HOOKS, empty_globals=_GLOBAL_HOOKS, told_no=told_no),
-    }
-
-
-_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
-_GLOBAL_HOOKS = tuple(
+HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = tuple(
     f"_global{name}" for name in ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
 )
 _OUTER_NAMES = ("_compiled_call_impl", "_call_impl")
 
-_MODULE_CALLS = _module_calls()
+
+def _told_of_tracing() -> str | None:
+    """What `nn.Module.__call__`, which is two functions before `forward`, asks torch for: whether it traces.
+
+    None if these functions of this torch know other hooks than ours.
+    """
+    outer, inner = torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl
+    hooks = {name for name in inner.__code__.co_names if name.endswith("_hooks")}
+    tracing = [name for name in ("_is_tracing", "_get_tracing_state") if name in inner.__code__.co_names]
+    if hooks != {*HOOKS, *GLOBAL_HOOKS} or len(tracing) != 1 or outer.__code__.co_names != _OUTER_NAMES:
+        return None
+    return tracing[0]
+
+
+TOLD_OF_TRACING = _told_of_tracing()
+"""See there: where it is known, a module's call without hooks only passes its arguments on to `forward`."""
 
 
 def forwarding_of(function: Any) -> dict[str, Any]:
     """Where the arguments of a module's call end up, for its front door: `forward`, unless hooks see them before."""
+    module_calls = (torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl)
     # A checkout whose extension was built before doors could forward compiles each spelling by itself.
-    if function not in _MODULE_CALLS or "forwards" not in (torchjit_frame.FrontDoor.__doc__ or ""):
+    if (
+        TOLD_OF_TRACING is None
+        or function not in module_calls
+        or "forwards" not in (torchjit_frame.FrontDoor.__doc__ or "")
+    ):
         return {}
-    observers = tuple(getattr(torch.nn.modules.module, name) for name in _GLOBAL_HOOKS)
-    return {"forwards": ("forward", _HOOKS, observers)}
-
-
-_SUBSTITUTES: dict[Any, object] = {
-    **_MODULE_CALLS,
-    **torchjit_fx.REPLACEMENTS,
-    control.is_compiling: ReturnConstant(True, pretended=True),
-    # A module's call would not run the hooks that are always called when a hook or `forward` raises.
-    torch.compiler.is_compiling: ReturnConstant(
-        True, pretended=True, unpretended=frozenset({torch.nn.Module._call_impl.__code__}), plain=False
-    ),
-    torch.compiler.is_dynamo_compiling: ReturnConstant(True, pretended=True),
-    control.is_dynamo_compiling: ReturnConstant(True, pretended=True),
-    torch.compiler.is_exporting: ReturnConstant(False),
-    torch._utils.is_compiling: ReturnConstant(True, pretended=True),
-    torch._jit_internal.is_scripting: ReturnConstant(False),
-    torch.jit.annotate: _second,
-    torchjit_fx.is_known_number: IsKnownNumber(),
-    torchjit_fx.handle_number: DeferredHandle(torchjit_fx.take_handle_number),
-    torch.jit._trace.is_tracing: ReturnConstant(False),
-    torch._C._get_tracing_state: ReturnConstant(None),
-    torch._C._log_api_usage_once: ReturnConstant(None),
-    # Nobody else dispatches while we capture: a site runs eagerly under a dispatch mode.
-    torch._C._len_torch_dispatch_stack: ReturnConstant(0),
-    **{original: AtomicPolyfill(polyfill) for original, polyfill in torchjit_fx.POLYFILLS.items()},
-    torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
-    _DDP._inside_ddp_forward: contextlib.nullcontext,  # says to torch.compile where it is
-}
-
-
-_UPSTREAMS: dict[tuple[str | None, str], object] = {
-    ("torch._dynamo.external_utils", "is_compiling"): ReturnConstant(True, pretended=True),
-}
-"""By name, since nothing of it is imported here."""
-
-
-@final
-class _Substitutes(Mapping[Any, object]):
-    """The table above with `more`, and functions that are known by their code or name."""
-
-    def __init__(self, more: dict[Any, object]) -> None:
-        self._table = _SUBSTITUTES | more | upstream.substitutes() | control.SUBSTITUTED
-
-    def __getitem__(self, function: Any) -> object:
-        if function in control.DISALLOWED or function in control.FORBIDDEN:
-            raise KeyError(function)
-        found = self._table.get(function)
-        if found is None and type(function) is torch.jit.ScriptFunction:
-            found = getattr(
-                function, "_torchdynamo_inline", None
-            )  # what it was scripted from, as torch.compile reads it
-        if type(function) is torchjit_frame.FrontDoor:
-            found = function.__wrapped__  # what was compiled on its own is part of the region that calls it
-        if found is None and type(function) is types.FunctionType:
-            polyfill = torchjit_fx.polyfill_of(function)
-            found = AtomicPolyfill(polyfill) if polyfill is not None else torchjit_fx.replacement_of(function)
-            if found is None:
-                found = _UPSTREAMS.get((function.__module__, function.__qualname__)) or upstream.meaning_of(function)
-        if found is None:
-            raise KeyError(function)
-        return found
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
+    observers = tuple(getattr(torch.nn.modules.module, name) for name in GLOBAL_HOOKS)
+    return {"forwards": ("forward", HOOKS, observers)}

@@ -34,11 +34,11 @@ from torchjit_report.recompiles import Recompile, recompile_of
 from torchjit_session import inlining
 from torchjit_session.backend_calls import is_ours
 from torchjit_session.call_chain import CallSite
-from torchjit_session.capture import hand_over, interpret
 from torchjit_session.collector import collector_paused, collector_resumed
 from torchjit_session.counters import counters
 from torchjit_session.failures import Failures
 from torchjit_session.interrupts import CompilationScope
+from torchjit_session.loading import import_capture
 from torchjit_session.other_compiler import hidden_from_torch_compile
 from torchjit_session.plain_calls import holds_proxies, holds_tensors, must_run_eagerly, note_numbers
 from torchjit_session.rerun import MOST_CAUGHT, OnRaise
@@ -310,6 +310,10 @@ class Site:
         return len(self.specializations) < self.terms.recompile_limit and len(together) < limit
 
     def _capture(self, slots: tuple[Any, ...], made: Specialization, collects: bool) -> Entry:
+        import_capture(self.terms.backend)
+        # Imported here: where all is loaded from disk nothing captures. It is there now.
+        from torchjit_session.capture import hand_over, interpret  # noqa: PLC0415
+
         owner = self.owner
         ambient = torch_support.ambient_guards()
 

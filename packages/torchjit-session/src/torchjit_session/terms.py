@@ -5,28 +5,13 @@ from __future__ import annotations
 from typing import final
 
 import attrs
-import torch
 
-import torchjit_fx
-import torchjit_vm
 from torchjit_core.failures import FailurePolicy
-from torchjit_core.size_sources import marks_by_source
-from torchjit_core.user_warnings import warn_user
-from torchjit_frame import TailCall
-from torchjit_session import control, disabling, inlining, upstream
-from torchjit_session.backend_calls import Backend, GraphRaised, is_ours
+from torchjit_session.backend_calls import Backend
 from torchjit_session.settings import Host, Settings
 from torchjit_session.stance import forced_backend
 
 __all__ = ["Terms"]
-
-_FUNCTION_MODES = torchjit_vm.Interception(
-    torch._C._push_on_torch_function_stack,
-    torch._C._pop_torch_function_stack,
-    "__torch_function__",
-    torchjit_fx.seen_by_function_modes,
-    torchjit_fx.overriding_classes,
-)
 
 
 @final
@@ -96,45 +81,3 @@ class Terms:
     def failure_policy(self) -> FailurePolicy:
         """What failures do from now on. Each cause is told of once until `reset`."""
         return FailurePolicy(self.on_error == "raise", self.reported)
-
-    def capture_policy(self) -> torchjit_vm.CapturePolicy:
-        """What the VM may do."""
-        settings = self.settings
-        return torchjit_vm.CapturePolicy(
-            fullgraph=self.fullgraph,
-            breaks_are_errors=torchjit_fx.breaks_are_errors(),
-            inline=inlining.should_inline,
-            disabled=disabling.left_alone,
-            allow_in_graph=upstream.marked_for_graph(control.ALLOWED_IN_GRAPH),
-            assume_constant=upstream.marked_constant(control.CONSTANT_RESULTS),
-            substitutes=inlining.substitutes(),
-            reorderable=frozenset(settings.reorderable_logging_functions),
-            value_types=inlining.VALUE_TYPES,
-            plain_number=torchjit_fx.plain_number,
-            number_limits=torchjit_fx.number_limits,
-            pure=torchjit_fx.NUMPY_METHODS,
-            class_makers=inlining.CLASS_MAKERS,
-            whole_calls=(torchjit_fx.NUMPY, torchjit_fx.PARAMETER),
-            interception=_FUNCTION_MODES,
-            is_user_code=inlining.is_user_code,
-            step_limit=settings.unroll_limit,
-            tail_call=TailCall,
-            # Of a backend of somebody else it is not known what its graphs have done when they raise.
-            graph_raised=GraphRaised if is_ours(self.backend) else None,
-        )
-
-    def fx_settings(self, *, errors_in_tries: bool) -> torchjit_fx.FxSettings:
-        """What the tensor domain may do."""
-        # Our own backends derive the values that they need; a user's may read them on any node.
-        settings = self.settings
-        return torchjit_fx.FxSettings(
-            node_values=self.backend_is_users,
-            writes_to_shared_inputs=is_ours(self.backend),
-            size_marks=marks_by_source(settings.dynamic_sources, settings.static_sources, settings.unbacked_sources),
-            capture_scalar_outputs=settings.capture_scalar_outputs,
-            capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
-            large_nodes=settings.large_capture_nodes,
-            large_seconds=settings.large_capture_seconds,
-            tell_large=warn_user,
-            errors_in_tries=errors_in_tries,
-        )

@@ -7,7 +7,7 @@ import importlib.metadata
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, final, overload
 
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -207,14 +207,58 @@ def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callabl
     return inductor_backend(Options())(gm, example_inputs)
 
 
-def inductor_backend(options: Options) -> Backend:
-    """The backend `inductor` under these options."""
-    # Imported here: an import of torchjit needs no compiler. `compile` imports it, before the first call.
-    from torchjit.cache import kernel_settings  # noqa: PLC0415
-    from torchjit_backends import pipeline  # noqa: PLC0415
+@final
+class _Later:
+    """A backend whose parts are imported when it is first needed (`LoadedLater`)."""
 
-    backend = pipeline.inductor_backend(options, kernel_settings())
+    def __init__(self, make: Callable[[], Backend]) -> None:
+        self._make = make
+        self._made: Backend | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Is there nothing to import any more?"""
+        return self._made is not None
+
+    def load(self) -> None:
+        """Import its parts."""
+        self._backend()
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """What it makes of a graph."""
+        return self._backend()(gm, example_inputs)
+
+    def _backend(self) -> Backend:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+def inductor_backend(options: Options) -> Backend:
+    """The backend `inductor` under these options. Where kernels go is decided now."""
+    # Imported here: an import of torchjit needs no kernels.
+    from torchjit.kernels import kernel_settings  # noqa: PLC0415
+
+    kernels = kernel_settings()
+
+    def make() -> Backend:
+        from torchjit_backends import pipeline  # noqa: PLC0415  # what compiles
+
+        return pipeline.inductor_backend(options, kernels)
+
+    backend = _Later(make)
     return _traced(backend, options) if options.trace or options.graph_diagram else backend
+
+
+def aot_eager_backend(options: Options) -> Backend:
+    """The backend `aot_eager` under these options."""
+
+    def make() -> Backend:
+        from torchjit_backends import pipeline  # noqa: PLC0415  # what compiles
+
+        return pipeline.aot_eager_backend(options)
+
+    return _Later(make)
 
 
 def _traced(backend: Backend, options: Options) -> Backend:

@@ -1,16 +1,15 @@
-"""The kernels that this process keeps on disk: where, by which compiler, and put there from another machine's."""
+"""The kernels that are kept on disk: where, and put there from another machine's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from torchjit.config import config
 from torchjit.environment import read_environment
-from torchjit_inductor import InductorSettings, private_folder
+from torchjit.kernels import kernel_settings
 from torchjit_inductor.cpp import cache, folders
 from torchjit_inductor.cpp.cache import CacheInfo, save_cache_artifacts
 
-__all__ = ["CacheInfo", "cache_folder", "kernel_settings", "load_cache_artifacts", "save_cache_artifacts"]
+__all__ = ["CacheInfo", "cache_folder", "load_cache_artifacts", "save_cache_artifacts"]
 
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo | None:
@@ -25,18 +24,6 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo | None:
         UserError: these are no bytes.
     """
     return cache.load_cache_artifacts(serialized_artifacts, lambda: folders.usable_folder(kernel_settings().cache_dir))
-
-
-def kernel_settings() -> InductorSettings:
-    """Where this process keeps kernels, in a folder that goes with it where the cache is off, and what compiles them."""
-    environment = read_environment()
-    off = environment.caches_off or not config.snapshot().caches
-    return InductorSettings(
-        cache_dir=str(private_folder()) if off else environment.cache_dir,
-        compiler=environment.compiler,
-        compiler_named_by=environment.compiler_named_by,
-        compiler_seconds=environment.compiler_seconds,
-    )
 
 
 def cache_folder() -> Path:

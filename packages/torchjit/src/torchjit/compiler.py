@@ -11,7 +11,14 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, final, overload
 import attrs
 import torch
 
-from torchjit.backends import eager, get_default_backend, inductor_backend, lookup_backend, with_arguments
+from torchjit.backends import (
+    aot_eager_backend,
+    eager,
+    get_default_backend,
+    inductor_backend,
+    lookup_backend,
+    with_arguments,
+)
 from torchjit.config import config
 from torchjit.environment import read_environment
 from torchjit.exc import UserError, told
@@ -26,6 +33,7 @@ from torchjit_session.backend_calls import Backend, aot_eager, is_ours
 from torchjit_session.callables import compilation_of, compile_any, is_compiled
 from torchjit_session.counters import counters
 from torchjit_session.dynamic_shapes import DynamicShapes
+from torchjit_session.loading import import_capture
 from torchjit_session.modules import passed_on
 from torchjit_session.settings import Host
 from torchjit_session.sharing import all_compilations, family_of
@@ -140,6 +148,7 @@ def compile(
 
     start_from_environment(environment)
     compiler = make_backend()
+    import_capture(compiler)  # now rather than in the first call
 
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
@@ -197,15 +206,9 @@ def _backend_maker(
     chosen = make_options(mode, options)
     if compiler is eager:
         return (lambda: compiler), chosen
-    # Imported here: what only imports torchjit, or has a backend of its own, needs no compiler. Not later: what the program has set
-    # while a function is called (modes, signals) is not there for an import.
-    from torchjit_backends import pipeline  # noqa: PLC0415
-
     if backend == "inductor":
         return functools.partial(inductor_backend, chosen), chosen
-    return (
-        functools.partial(pipeline.aot_eager_backend, chosen) if compiler is aot_eager else lambda: compiler
-    ), chosen
+    return (functools.partial(aot_eager_backend, chosen) if compiler is aot_eager else lambda: compiler), chosen
 
 
 def _of_type(text: str, *types: type) -> Kind:

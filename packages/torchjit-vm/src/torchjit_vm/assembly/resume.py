@@ -21,9 +21,9 @@ made before and after the break share their variables, and one function serves e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import CellType, CodeType, FunctionType
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import attrs
@@ -37,7 +37,7 @@ from torchjit_vm.assembly.places import add_locals, check_loads
 from torchjit_vm.assembly.stack import handler_nesting
 from torchjit_vm.region import Region, local_names
 
-__all__ = ["RESUME_FRAMELESS", "RESUME_GENERATOR", "is_resume_code", "resume_function", "suspended_function"]
+__all__ = ["RESUME_FRAMELESS", "RESUME_GENERATOR", "is_resume_code", "resume", "resume_function", "suspended_function"]
 
 RESUME_GENERATOR = reason(
     "TJ-VM-901",
@@ -65,6 +65,19 @@ _made: WeakValueDictionary[int, CodeType] = WeakValueDictionary()
 def is_resume_code(code: CodeType) -> bool:
     """Was this code made by `resume_function`? It runs what could not be captured: capturing it would not end."""
     return _made.get(id(code)) is code
+
+
+def resume(region: Region, slots: Sequence[object]) -> Any:
+    """Run a region in CPython, from its start to the return of its function.
+
+    Args:
+        region: an entry or a continuation.
+        slots: what the region's layout says.
+
+    Raises:
+        Whatever the code raises.
+    """
+    return resume_function(region)(*slots)
 
 
 def resume_function(region: Region) -> FunctionType:

@@ -15,7 +15,7 @@ from torchjit_core.events import emit_lazy
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Pinned
-from torchjit_core.reasons import GraphBreak, NotYet, Reason
+from torchjit_core.reasons import GraphBreak, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
@@ -43,11 +43,12 @@ from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
 from torchjit_vm.capture.weak_references import Finalizers
 from torchjit_vm.decode import decode
 from torchjit_vm.frame import NULL, Frame, Raised
+from torchjit_vm.graph_breaks import GraphBreakRecord
 from torchjit_vm.interpreter import Interpreter
 from torchjit_vm.liveness import blocks_wait, live_locals
 from torchjit_vm.region import Region
 
-__all__ = ["Captured", "GraphBreakRecord", "capture"]
+__all__ = ["Captured", "capture"]
 
 _MAX_ATTEMPTS = 50
 _SELDOM_DEEPER = 100
@@ -55,25 +56,6 @@ _SELDOM_DEEPER = 100
 _MARGIN = 20
 """Frames that are left to the program's own code at the recursion limit, which is met for real."""
 _GENERATOR_FLAGS = 0x20 | 0x80 | 0x100 | 0x200
-
-
-@final
-@attrs.frozen
-class GraphBreakRecord:
-    """Why and where a region ended early.
-
-    Attributes:
-        reason, detail: as raised.
-        location: the user's line.
-        stack: every active frame, outermost first.
-        receivers: for each of these, the class of its `self` and where that is found, if it is a method of such an object.
-    """
-
-    reason: Reason
-    detail: str
-    location: CodeLocation | None
-    stack: tuple[CodeLocation, ...]
-    receivers: tuple[tuple[type, AccessPath] | None, ...] = ()
 
 
 @final

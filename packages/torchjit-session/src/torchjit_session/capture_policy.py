@@ -1,0 +1,69 @@
+"""What a capture may do, by the terms of its compilation: settings of the VM and of the tensor domain."""
+
+from __future__ import annotations
+
+import torch
+
+import torchjit_fx
+import torchjit_vm
+from torchjit_core.size_sources import marks_by_source
+from torchjit_core.user_warnings import warn_user
+from torchjit_frame import TailCall
+from torchjit_session import control, disabling, inlining, upstream
+from torchjit_session.backend_calls import GraphRaised, is_ours
+from torchjit_session.substitutes import CLASS_MAKERS, VALUE_TYPES, substitutes
+from torchjit_session.terms import Terms
+
+__all__ = ["capture_policy", "fx_settings"]
+
+_FUNCTION_MODES = torchjit_vm.Interception(
+    torch._C._push_on_torch_function_stack,
+    torch._C._pop_torch_function_stack,
+    "__torch_function__",
+    torchjit_fx.seen_by_function_modes,
+    torchjit_fx.overriding_classes,
+)
+
+
+def capture_policy(terms: Terms) -> torchjit_vm.CapturePolicy:
+    """What the VM may do."""
+    settings = terms.settings
+    return torchjit_vm.CapturePolicy(
+        fullgraph=terms.fullgraph,
+        breaks_are_errors=torchjit_fx.breaks_are_errors(),
+        inline=inlining.should_inline,
+        disabled=disabling.left_alone,
+        allow_in_graph=upstream.marked_for_graph(control.ALLOWED_IN_GRAPH),
+        assume_constant=upstream.marked_constant(control.CONSTANT_RESULTS),
+        substitutes=substitutes(),
+        reorderable=frozenset(settings.reorderable_logging_functions),
+        value_types=VALUE_TYPES,
+        plain_number=torchjit_fx.plain_number,
+        number_limits=torchjit_fx.number_limits,
+        pure=torchjit_fx.NUMPY_METHODS,
+        class_makers=CLASS_MAKERS,
+        whole_calls=(torchjit_fx.NUMPY, torchjit_fx.PARAMETER),
+        interception=_FUNCTION_MODES,
+        is_user_code=inlining.is_user_code,
+        step_limit=settings.unroll_limit,
+        tail_call=TailCall,
+        # Of a backend of somebody else it is not known what its graphs have done when they raise.
+        graph_raised=GraphRaised if is_ours(terms.backend) else None,
+    )
+
+
+def fx_settings(terms: Terms, *, errors_in_tries: bool) -> torchjit_fx.FxSettings:
+    """What the tensor domain may do."""
+    # Our own backends derive the values that they need; a user's may read them on any node.
+    settings = terms.settings
+    return torchjit_fx.FxSettings(
+        node_values=terms.backend_is_users,
+        writes_to_shared_inputs=is_ours(terms.backend),
+        size_marks=marks_by_source(settings.dynamic_sources, settings.static_sources, settings.unbacked_sources),
+        capture_scalar_outputs=settings.capture_scalar_outputs,
+        capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
+        large_nodes=settings.large_capture_nodes,
+        large_seconds=settings.large_capture_seconds,
+        tell_large=warn_user,
+        errors_in_tries=errors_in_tries,
+    )
