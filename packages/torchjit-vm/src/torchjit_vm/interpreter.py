@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any, Generic, TypeVar, final
 
@@ -85,6 +85,10 @@ class Interpreter(Generic[V]):
         if decoded not in self._codes:
             self._codes[decoded] = decoded.code
         return frame
+
+    def interpreted(self) -> Iterable[CodeType]:
+        """The code objects that frames were made for."""
+        return self._codes.values()
 
     @property
     def current(self) -> V | None:

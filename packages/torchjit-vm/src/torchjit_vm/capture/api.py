@@ -7,7 +7,8 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from types import CodeType, FunctionType
+from typing import Any, cast, final
 
 import attrs
 
@@ -20,6 +21,7 @@ from torchjit_core.region import RegionCode
 from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import emit, write_break, write_raise, write_return
+from torchjit_vm.capture.functions import KnownFunctions
 from torchjit_vm.capture.interception import leave_no_interceptor
 from torchjit_vm.capture.objects.generator import StartedGenerator
 from torchjit_vm.capture.policy import BreakForbidden, CapturePolicy, LeafHandler, RegionCompiler
@@ -73,6 +75,8 @@ class Captured:
         continuations: the regions that it goes on with.
         repeatable: where the target's graph raises, the region's own code may run in its place: the target then raises what the
             policy's `graph_raised` makes of the exception, or the exception itself if the target is the graph.
+        functions: what was interpreted, each once: functions, and code objects that were met without a function that is there
+            before the region runs (those of functions that it makes, of functions known by their code, of continuations).
     """
 
     target: Callable[..., Any]
@@ -83,6 +87,7 @@ class Captured:
     breaks: tuple[GraphBreakRecord, ...]
     continuations: tuple[Region, ...]
     repeatable: bool = False
+    functions: tuple[FunctionType | CodeType, ...] = ()
 
 
 def capture(
@@ -230,7 +235,8 @@ class _Capture:
         where = code.outputs[0]
         if code.target is not None and isinstance(where, int) and not code.epilogue:
             repeatable = code.repeatable and self.domain.runs_again()
-            return Captured(code.target, code.inputs, where, self._guards(), "", (), (), repeatable)
+            guards, functions = self._guards(), self._interpreted()
+            return Captured(code.target, code.inputs, where, guards, "", (), (), repeatable, functions)
         return self._finish(lambda out: write_return(self.domain, out, result), (), lambda _: code)
 
     def _module(self) -> str:
@@ -281,6 +287,7 @@ class _Capture:
             breaks,
             emitted.continuations,
             emitted.repeatable,
+            self._interpreted(),
         )
 
     def _check_generators(self, rebuilt: frozenset[Value]) -> None:
@@ -327,6 +334,14 @@ class _Capture:
             outermost = frame
         if outermost is not None:
             raise Restart(outermost.born, why)
+
+    def _interpreted(self) -> tuple[FunctionType | CodeType, ...]:
+        functions = list(self.domain.of(KnownFunctions))
+        own = cast("FunctionType | None", self.region.function)  # mypy takes a field of this type for a method
+        if own is not None and own not in functions:
+            functions.insert(0, own)
+        theirs = {id(function.__code__) for function in functions}
+        return *functions, *(code for code in self.vm.interpreted() if id(code) not in theirs)
 
     def _guards(self) -> tuple[Guard, ...]:
         _guard_against_aliases(self.domain)

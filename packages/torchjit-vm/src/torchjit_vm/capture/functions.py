@@ -17,7 +17,7 @@ from torchjit_vm.capture.reasons import ASYNC
 from torchjit_vm.capture.values import Args, Const, DictValue, FunctionValue, Kwargs, TupleValue, Value
 from torchjit_vm.frame import Frame
 
-__all__ = ["Facts", "enter_known", "enter_value", "make_function", "set_function_attribute"]
+__all__ = ["Facts", "KnownFunctions", "enter_known", "enter_value", "make_function", "set_function_attribute"]
 
 _ASYNC = inspect.CO_ASYNC_GENERATOR
 

@@ -1,0 +1,199 @@
+"""Steps from an object to one that it holds, none of which runs code of the user.
+
+`follow` takes one step; `held` lists those that lead on from an object, for the search.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType
+from typing import Any
+
+from torchjit_store.fingerprints import Step, describe, mro, namespace
+
+__all__ = ["follow", "held"]
+
+
+def follow(obj: Any, step: str, key: Any) -> Any:
+    """Take a step.
+
+    Raises:
+        LookupError, AttributeError, TypeError, ValueError: it leads nowhere.
+    """
+    return _STEPS[step](obj, key)
+
+
+_PARTS: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    types.MethodType: ("__func__", "__self__"),
+    types.MethodWrapperType: ("__self__",),
+    types.BuiltinFunctionType: ("__self__",),
+    functools.partial: ("func",),
+    slice: ("start", "stop", "step"),
+    types.GenericAlias: ("__origin__",),
+    inspect.Parameter: ("default",),
+    FunctionType: (
+        "__code__",
+        "__defaults__",
+        "__kwdefaults__",
+        "__closure__",
+        "__globals__",
+        "__dict__",
+        "__annotations__",
+    ),
+}
+"""Attributes of C that may be read of objects of exactly these types."""
+
+
+def _attr(obj: Any, name: str) -> Any:
+    if name not in _PARTS.get(type(obj), ()):
+        raise TypeError(f"{name} of {type(obj).__qualname__}")
+    return getattr(obj, name)
+
+
+def _item(obj: Any, key: Any) -> Any:
+    exact = type(obj)
+    if issubclass(exact, dict):
+        return dict.__getitem__(obj, key) if dict.__contains__(obj, key) else _missing(key)
+    if issubclass(exact, (list, tuple)):
+        return (list if issubclass(exact, list) else tuple).__getitem__(obj, key)
+    if exact is deque:
+        return obj[key]
+    raise TypeError(exact)
+
+
+def _missing(key: Any) -> Any:
+    raise KeyError(key)
+
+
+def _slot(obj: Any, name: str) -> Any:
+    for cls in mro(type(obj)):
+        member = namespace(cls).get(name)
+        if type(member) is types.MemberDescriptorType:
+            return member.__get__(obj)
+    raise AttributeError(name)
+
+
+def _exact(cls: type, read: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def step(obj: Any, key: Any) -> Any:
+        if type(obj) is not cls:
+            raise TypeError(type(obj))
+        return read(obj, key)
+
+    return step
+
+
+def _mro(obj: Any, key: None) -> tuple[type, ...]:
+    if not issubclass(type(obj), type):
+        raise TypeError(type(obj))
+    return mro(obj)
+
+
+def _keyword(obj: Any, name: str) -> Any:
+    return (obj.__kwdefaults__ or {})[name]
+
+
+_STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "entry": lambda obj, name: namespace(obj)[name],
+    "item": _item,
+    "attr": _attr,
+    "slot": _slot,
+    "code": _exact(FunctionType, lambda obj, key: obj.__code__),
+    "default": _exact(FunctionType, lambda obj, i: (obj.__defaults__ or ())[i]),
+    "kwdefault": _exact(FunctionType, _keyword),
+    "cell": _exact(FunctionType, lambda obj, i: (obj.__closure__ or ())[i]),
+    "content": _exact(types.CellType, lambda obj, key: obj.cell_contents),
+    "const": _exact(CodeType, lambda obj, i: obj.co_consts[i]),
+    "partial_arg": _exact(functools.partial, lambda obj, i: obj.args[i]),
+    "partial_keyword": _exact(functools.partial, lambda obj, name: obj.keywords[name]),
+    "alias_arg": lambda obj, i: (obj.__args__ if type(obj) in (types.GenericAlias, types.UnionType) else ())[i],
+    "parameter": _exact(inspect.Signature, lambda obj, name: obj.parameters[name]),
+    "reduced": lambda obj, i: _missing(i),  # fresh objects at each look
+    "member": lambda obj, key: _missing(key),  # of a frozenset, which has no order: see `Finder`
+    "proxied": _exact(types.MappingProxyType, lambda obj, key: gc.get_referents(obj)[0]),
+    "dict": lambda obj, key: namespace(obj),
+    "mro": _mro,
+    "type": lambda obj, key: type(obj),
+}
+
+
+_KEYS = (str, int, bool, type(None))
+"""Keys of dicts that a table can name."""
+
+
+def held(obj: Any) -> Iterator[tuple[Step, Any]]:
+    """What an object holds, each with the step that leads there. Modules are left to the caller: their dicts are large."""
+    exact = type(obj)
+    if exact is FunctionType:
+        yield from _of_function(obj)
+    elif exact is CodeType:
+        for i, constant in enumerate(obj.co_consts):
+            yield ("const", i), constant
+    elif exact is types.CellType:
+        try:
+            yield ("content", None), obj.cell_contents
+        except ValueError:
+            return  # empty
+    elif exact is types.MappingProxyType:
+        yield ("proxied", None), gc.get_referents(obj)[0]
+    elif issubclass(exact, dict):
+        yield from _of_dict(obj)
+    elif issubclass(exact, (list, tuple)) or exact is deque:
+        iterate: Any = (
+            tuple.__iter__ if issubclass(exact, tuple) else list.__iter__ if issubclass(exact, list) else iter
+        )
+        for i, value in enumerate(iterate(obj)):
+            yield ("item", i), value
+        yield from _own(obj)
+    elif issubclass(exact, type):
+        yield ("mro", None), mro(obj)
+        for name, value in list(namespace(obj).items()):
+            yield ("entry", name), value
+    else:
+        if exact in _PARTS or exact is types.UnionType:
+            yield from describe(obj).parts
+        yield from _own(obj)
+
+
+def _of_function(function: FunctionType) -> Iterator[tuple[Step, Any]]:
+    for i, cell in enumerate(function.__closure__ or ()):
+        yield ("cell", i), cell
+    yield ("attr", "__closure__"), function.__closure__
+    yield ("code", None), function.__code__
+    yield ("attr", "__defaults__"), function.__defaults__
+    for i, value in enumerate(function.__defaults__ or ()):
+        yield ("default", i), value
+    yield ("attr", "__kwdefaults__"), function.__kwdefaults__
+    for name, value in (function.__kwdefaults__ or {}).items():
+        yield ("kwdefault", name), value
+    yield ("attr", "__dict__"), function.__dict__
+
+
+def _of_dict(obj: Any) -> Iterator[tuple[Step, Any]]:
+    ordered = issubclass(type(obj), OrderedDict)
+    for key, value in list((OrderedDict if ordered else dict).items(obj)):
+        if type(key) in _KEYS:
+            yield ("item", key), value
+    yield from _own(obj)
+
+
+def _own(obj: Any) -> Iterator[tuple[Step, Any]]:
+    """The `__dict__` of an instance, and what is in its slots."""
+    own: Mapping[str, Any] = namespace(obj)
+    if own:
+        yield ("dict", None), own
+    for cls in mro(type(obj))[:-1]:
+        if cls.__flags__ & 1 << 9:
+            for name, member in list(namespace(cls).items()):
+                if type(member) is types.MemberDescriptorType:
+                    try:
+                        yield ("slot", name), member.__get__(obj)
+                    except AttributeError:
+                        continue  # not set

@@ -1,0 +1,131 @@
+"""`Captured.functions`: what a capture interpreted, so that whoever keeps it knows what code it rests on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import pytest
+from vm_lazy import Jit, Num
+
+
+def helper(x: Any, k: int = 2) -> Any:
+    return x * k
+
+
+def numbers(x: Any) -> Iterator[Any]:
+    yield x
+    yield helper(x)
+
+
+def wrapping(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+@wrapping
+def wrapped(x: Any) -> Any:
+    return x + 1
+
+
+class Thing:
+    @property
+    def width(self) -> int:
+        return 3
+
+    @staticmethod
+    def grown(x: Any) -> Any:
+        return x + 4
+
+    def __call__(self, x: Any) -> Any:
+        return self.grown(x) * self.width
+
+
+THING = Thing()
+
+
+def inlines(x: Any) -> Any:
+    return helper(x) + helper(x)
+
+
+def generates(x: Any) -> Any:
+    return sum(numbers(x), x)
+
+
+def comprehends(x: Any) -> Any:
+    return sum([helper(y) for y in (x, x)], x)
+
+
+def is_decorated(x: Any) -> Any:
+    return wrapped(x)
+
+
+def uses_an_object(x: Any) -> Any:
+    return THING(x)
+
+
+def nests(x: Any) -> Any:
+    def inner(y: Any) -> Any:
+        return helper(y)
+
+    return inner(x) + (lambda z: z)(x)
+
+
+def takes_a_function(x: Any, function: Callable[[Any], Any]) -> Any:
+    return function(x)
+
+
+def qualified(function: Callable[..., Any], *args: Any) -> list[str]:
+    jit = Jit(function)
+    jit(*args)
+    found = jit.captured[-1].functions
+    assert len(set(map(id, found))) == len(found)
+    return sorted((f.__code__ if isinstance(f, FunctionType) else f).co_qualname for f in found)
+
+
+@pytest.mark.parametrize(
+    "function, wanted",
+    [
+        (inlines, ["helper"]),
+        (generates, ["helper", "numbers"]),
+        (is_decorated, ["wrapped", "wrapping.<locals>.wrapper"]),
+        (uses_an_object, ["Thing.__call__", "Thing.grown", "Thing.width"]),
+        (nests, ["helper", "nests.<locals>.<lambda>", "nests.<locals>.inner"]),
+    ],
+)
+def test_all_that_was_interpreted_is_told_once(function: Callable[..., Any], wanted: list[str]) -> None:
+    assert qualified(function, Num(1.0)) == sorted([function.__name__, *wanted])
+
+
+def test_comprehensions_are_told_with_what_they_call() -> None:
+    assert {"comprehends", "helper"} <= set(qualified(comprehends, Num(1.0)))
+
+
+def test_functions_that_are_arguments_are_told() -> None:
+    assert qualified(takes_a_function, Num(1.0), lambda y: y + 1) == [
+        "takes_a_function",
+        "test_functions_that_are_arguments_are_told.<locals>.<lambda>",
+    ]
+
+
+def breaks(x: Any) -> Any:
+    y = helper(x)
+    print(end="")
+    if y > 0:  # a break: the value decides
+        y = wrapped(y)
+    return y
+
+
+def test_continuations_tell_their_own() -> None:
+    jit = Jit(breaks)
+    jit(Num(1.0))
+    told = [
+        {(f.__code__ if isinstance(f, FunctionType) else f).co_name for f in made.functions} for made in jit.captured
+    ]
+    assert len(told) > 1 and {"breaks", "helper"} <= told[0]
+    assert {"breaks", "wrapped"} <= told[-1] and "helper" not in told[-1]
