@@ -1,15 +1,27 @@
-"""What entries on disk ask of torchjit's packages: why something is not stored, and what user code a compilation ran."""
+"""What entries on disk ask of torchjit's packages: why something is not stored, and what user code a compilation ran.
+
+`torchjit_store` writes graphs of objects of torchjit's own classes, functions and closures without any code of theirs. What cannot be
+written slot by slot says here how it can.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol, TypeVar, final, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import attrs
 
 from torchjit_core.reasons import Reason
 
-__all__ = ["NotStorable", "NotYetStorable", "collecting_reliance", "relied_on"]
+__all__ = [
+    "Made", "NotStorable", "NotYetStorable", "Storable", "collecting_reliance", "how_made", "is_maker", "made_by", "maker", "relied_on",
+]  # fmt: skip
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 
 class NotStorable(Exception):
@@ -49,3 +61,69 @@ def relied_on(function: Callable[..., Any]) -> None:
     found = _relied_on.get()
     if found is not None:
         found[id(function)] = function
+
+
+@runtime_checkable
+class Storable(Protocol):
+    """A class of torchjit's whose instances are stored as something else than their slots and `__dict__`."""
+
+    def __stored_state__(self) -> Mapping[str, object]:
+        """What is written in their place.
+
+        Raises:
+            NotStorable: the object cannot be stored, or not yet.
+        """
+        ...
+
+    def __restore_state__(self, state: Mapping[str, object]) -> None:
+        """Become the object again: called on `object.__new__(cls)`."""
+        ...
+
+
+# -------------------------------------------------------------------------------------- objects of others' classes
+@final
+@attrs.frozen
+class Made:
+    """How an object was made: `maker(*arguments)`."""
+
+    maker: Callable[..., Any]
+    arguments: tuple[object, ...]
+
+
+_makers: set[Callable[..., Any]] = set()
+_made: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
+
+
+def maker(function: _F) -> _F:
+    """Decorator of a module-level function of torchjit's that stored entries may call to make an object again."""
+    _makers.add(function)
+    return function
+
+
+def is_maker(function: object) -> bool:
+    """May stored entries call it?"""
+    try:
+        return function in _makers
+    except TypeError:  # not hashable
+        return False
+
+
+def made_by(obj: _T, maker: Callable[..., Any], *arguments: object) -> _T:
+    """`obj`, which has no class of torchjit's (a function of a C library, an autograd function's class), noted to be what
+    `maker(*arguments)` gives. It must be weakly referable; the arguments are stored in its place, and stay alive with it.
+
+    Raises:
+        ValueError: the function is no `maker`.
+    """
+    if maker not in _makers:
+        raise ValueError(f"{maker!r} is not declared a maker")
+    _made[obj] = Made(maker, arguments)
+    return obj
+
+
+def how_made(obj: object) -> Made | None:
+    """What `made_by` noted of it."""
+    try:
+        return _made.get(obj)
+    except TypeError:  # neither hashable nor weakly referable
+        return None

@@ -1,0 +1,582 @@
+"""Object graphs to documents: what `torchjit_store.forms.encode` does.
+
+Three steps. `_Survey` gives each object a node: its kind, what its children are, and JSON-able data. `_ordered` cuts cycles and sorts nodes
+by depth. `_laid_out` groups nodes of a kind, whose children are already there, into one batch: columns of numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from enum import Enum
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Final, TypeAlias, final
+
+from torchjit_core.expr import Expr, Operation, Symbol
+from torchjit_core.guards import ClassAttrIs, Guard, IdIs, MroIs
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
+from torchjit_core.storing import NotStorable, how_made
+from torchjit_store import generated, ours
+from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
+from torchjit_store.shapes import class_shape
+
+__all__ = ["encode"]
+
+FORMAT: Final = 1
+LATE: Final = ("cell", "globals", "instance", "list", "set", "dict", "ordered", "deque", "state")
+"""Kinds whose objects can be made empty and filled at the end, in the order in which they are."""
+_ALWAYS_LATE: Final = frozenset({"cell", "globals"})
+
+Header: TypeAlias = "tuple[Data, ...]"
+_NO_HEADER: Final[Header] = ()
+
+
+@final
+class _Node:
+    """One object. `children` are nodes; `raw` is JSON-able. `parent` is whose child it was first."""
+
+    __slots__ = ("children", "header", "index", "kind", "late", "level", "obj", "parent", "raw", "state")
+
+    def __init__(self, obj: object, parent: _Node | None) -> None:
+        self.obj, self.parent = obj, parent
+        self.kind = ""
+        self.header: Header = ()
+        self.children: list[_Node] = []
+        self.raw: Data = None
+        self.level = self.index = self.state = 0
+        self.late = False
+
+    def become(self, kind: str, header: Header = (), children: list[_Node] | None = None, raw: Data = None) -> None:
+        self.kind, self.header, self.raw = kind, header, raw
+        self.children = [] if children is None else children
+
+
+def encode(root: object, references: References, externals: Externals) -> Document:
+    """The document of an object graph.
+
+    Raises:
+        NotStorable: something in it cannot be stored; the detail tells the way to it.
+        NotYetStorable: so far.
+    """
+    survey = _Survey(references, externals)
+    top = survey.node(root, None)
+    survey.run()
+    return _laid_out(top, survey)
+
+
+# ------------------------------------------------------------------------------------------------------------ survey
+_ATOMS: Final = frozenset({type(None), bool, int, str})
+_BIG: Final = 1 << 62
+
+
+@final
+class _Survey:
+    """Gives objects their nodes."""
+
+    def __init__(self, references: References, externals: Externals) -> None:
+        self.references, self.externals = references, externals
+        self.blobs: list[bytes] = []
+        self._by_id: dict[int, _Node] = {}
+        self._by_value: dict[tuple[Any, ...], _Node] = {}
+        self._pending: list[_Node] = []
+        self._globals: dict[int, dict[str, None]] = {}
+        self._values = _torch_values()
+        self._kept: list[object] = []
+
+    def node(self, obj: object, parent: _Node | None) -> _Node:
+        """The node of an object, which is looked at later unless it has been met before."""
+        cls = type(obj)
+        if cls in _ATOMS:
+            return self._atom((cls, obj), obj, parent)
+        found = self._by_id.get(id(obj))
+        if found is None:
+            if cls is float:
+                return self._atom((cls, repr(obj)), obj, parent)
+            if cls is CodeLocation:
+                return self._location(obj, parent)
+            found = self._by_id[id(obj)] = _Node(obj, parent)
+            self._pending.append(found)
+        return found
+
+    def nodes(self, objects: Any, parent: _Node) -> list[_Node]:
+        """Those of several."""
+        return [self.node(obj, parent) for obj in objects]
+
+    def exact(self, obj: object, parent: _Node) -> _Node:
+        """The node of an object that must be the very one: no copy of a container will do."""
+        if type(obj) in _BY_CONTENT:
+            return self._referenced(obj, parent)
+        return self.node(obj, parent)
+
+    def run(self) -> None:
+        """Look at everything that can be reached."""
+        pending = self._pending
+        while True:
+            while pending:
+                node = pending.pop()
+                if not node.kind:
+                    self._look_at(node)
+            if not self._fill_globals():
+                return
+
+    # ---------------------------------------------------------------------------------------------- one object
+    def _look_at(self, node: _Node) -> None:
+        obj = node.obj
+        rule = _RULES.get(type(obj))
+        try:
+            if rule is not None:
+                rule(self, node, obj)
+            else:
+                self._look_at_other(node, obj)
+        except NotStorable as error:
+            if error.detail.startswith(_ROOT):
+                raise
+            detail = f"{_way(node)}: {error.detail or shown_type(obj)}"
+            raise type(error)(error.reason, detail) from error
+
+    def _look_at_other(self, node: _Node, obj: Any) -> None:
+        cls = type(obj)
+        described = None if self._values is None else self._values.describe(obj)
+        if described is not None:
+            node.become("value", (described[0],), raw=described[1])
+            return
+        external = self.externals.name(obj)
+        if external is not None:
+            node.become("external", (external[0],), [self.node(external[1], node)])
+            return
+        made = how_made(obj)
+        if made is not None:
+            node.become("made", (), [self.node(made.maker, node), *self.nodes(made.arguments, node)])
+            return
+        name = ours.constant_name(obj) or _function_or_class_name(obj)
+        if name is not None:
+            node.become("named", (name[0],), raw=name[1])
+            return
+        if cls is FunctionType:
+            self._function(node, obj)
+        elif cls is MethodType and _is_our_function(obj.__func__):
+            node.become("method", (), self.nodes((obj.__func__, obj.__self__), node))
+        elif cls is functools.partial and _is_our_function(obj.func):
+            node.become("partial", (), self.nodes((obj.func, obj.args, obj.keywords), node))
+        elif cls is BuiltinFunctionType and type(obj.__self__) in _OWNERS:
+            node.become("bound", (obj.__name__,), [self.node(obj.__self__, node)])
+        elif self._values is not None and self._values.is_tensor(obj):
+            self._tensor(node, obj)
+        elif not isinstance(obj, type) and ours.is_ours(getattr(cls, "__module__", None)):
+            self._instance(node, obj)
+        else:
+            self._refer(node)
+
+    def _refer(self, node: _Node) -> None:
+        node.become("reference", raw=self.references.reference(node.obj))
+
+    def _referenced(self, obj: object, parent: _Node) -> _Node:
+        """The node of an object to which a reference leads. One that was to be copied elsewhere becomes one."""
+        node = self._by_id.get(id(obj))
+        if node is None:
+            node = _Node(obj, parent)
+        if node.kind != "reference":
+            name = ours.constant_name(obj)
+            try:
+                if name is not None:
+                    node.become("named", (name[0],), raw=name[1])
+                else:
+                    self._refer(node)
+            except NotStorable as error:
+                raise type(error)(error.reason, f"{_way(node)}: {error.detail or shown_type(obj)}") from error
+        self._by_id[id(obj)] = node
+        return node
+
+    # ---------------------------------------------------------------------------------------------- atoms
+    def _atom(self, key: tuple[Any, ...], obj: Any, parent: _Node | None) -> _Node:
+        found = self._by_value.get(key)
+        if found is None:
+            found = self._by_value[key] = _Node(obj, parent)
+            if _is_plain(obj):
+                found.become("atom", raw=obj)
+            else:
+                found.become("number", (type(obj).__name__,), raw=self._number_text(obj))
+        return found
+
+    def _number_text(self, obj: Any) -> Data:
+        if type(obj) is str:
+            return self.blob(obj.encode("utf-8", "surrogatepass"))
+        return hex(obj) if type(obj) is int else repr(obj)
+
+    def blob(self, data: bytes) -> int:
+        """The place of bytes beside the document."""
+        self.blobs.append(data)
+        return len(self.blobs) - 1
+
+    def _location(self, obj: Any, parent: _Node | None) -> _Node:
+        fields = (obj.filename, obj.function, obj.lineno, obj.end_lineno, obj.col, obj.end_col)
+        key = (CodeLocation, *fields)
+        found = self._by_value.get(key)
+        if found is None:
+            found = self._by_value[key] = _Node(obj, parent)
+            found.become("location", (), self.nodes(fields, found))
+        self._by_id[id(obj)] = found
+        self._kept.append(obj)
+        return found
+
+    # ---------------------------------------------------------------------------------------------- torchjit's own
+    def _tensor(self, node: _Node, tensor: Any) -> None:
+        assert self._values is not None
+        try:
+            data, content = self._values.tensor_bytes(tensor)
+        except NotStorable:
+            self._refer(node)
+            return
+        node.become("value", ("tensor",), raw=[*data, self.blob(content)])
+
+    def _instance(self, node: _Node, obj: Any) -> None:
+        cls = type(obj)
+        name = ours.name_of(cls)
+        if name is None:
+            raise NotStorable(NOT_STORABLE, f"an instance of {shown_type(obj)}, which no name leads to")
+        if isinstance(obj, Enum):
+            node.become("member", name, raw=obj.name)
+            return
+        if hasattr(cls, "__stored_state__"):
+            node.become("state", name, [self.node(dict(obj.__stored_state__()), node)])
+            return
+        if isinstance(obj, tuple):
+            node.become("named tuple", name, self.nodes(obj, node))
+            return
+        shape = class_shape(cls)
+        if shape is None:
+            raise NotStorable(NOT_STORABLE, f"{shown_type(obj)}, which is more than its attributes")
+        names, values = shape.state(obj)
+        exact = _EXACT_FIELDS.get(cls, ())
+        children = [
+            (self.exact if field in exact else self.node)(v, node) for field, v in zip(names, values, strict=True)
+        ]
+        node.become("instance", (*name, *names), children)
+
+    def _path(self, node: _Node, path: Any) -> None:
+        kind = type(path)
+        if kind is Arg:
+            children = self.nodes((path.key, path.name, path.forwarded), node)
+        elif kind is Pinned:
+            children = [self.exact(path.key, node), self.node(path.label, node)]
+        elif kind is Drawn:
+            children = [self.node(path.key, node)]
+        elif kind in KEYLESS:
+            children = [self.node(path.base, node)]
+        else:
+            children = self.nodes((path.base, path.key), node)
+        node.become("path", (kind.__name__,), children)
+
+    def _mro(self, node: _Node, guard: MroIs) -> None:
+        if guard.mro is not guard.cls.__mro__:
+            raise NotStorable(NOT_STORABLE, f"bases that {guard.cls.__qualname__} had before")
+        node.become("mro", (), self.nodes((guard.cls, guard.location, *guard.mro), node))
+
+    # ---------------------------------------------------------------------------------------------- functions
+    def _function(self, node: _Node, function: FunctionType) -> None:
+        if generated.is_generated(function):
+            first = [self._code(function.__code__, node), self._globals_of(function, node)]
+            kind, header = "generated", _NO_HEADER
+        else:
+            module = ours.module_of_function(function)
+            found = None if module is None else ours.nested_code_name(module, function.__code__)
+            if found is None:
+                if module is not None:
+                    raise NotStorable(NOT_STORABLE, f"{module}.{function.__code__.co_qualname}, which no name leads to")
+                self._refer(node)
+                return
+            first, kind, header = [], "closure", (module, *found)
+        names = (function.__name__, function.__qualname__)
+        parts = (*names, function.__defaults__, function.__kwdefaults__, dict(function.__dict__) or None)
+        cells = [self._cell(cell, node) for cell in function.__closure__ or ()]
+        node.become(kind, header, [*first, *self.nodes(parts, node), *cells])
+
+    def _code(self, code: CodeType, parent: _Node) -> _Node:
+        node = self._by_id.get(id(code))
+        if node is None:
+            node = self._by_id[id(code)] = _Node(code, parent)
+            try:
+                node.become("code", raw=self.blob(generated.code_bytes(code)))
+            except ValueError as error:
+                raise NotStorable(NOT_STORABLE, f"the code of {code.co_qualname}: {error}") from error
+        return node
+
+    def _cell(self, cell: CellType, parent: _Node) -> _Node:
+        node = self._by_id.get(id(cell))
+        if node is None or node.kind == "reference":
+            if node is not None:
+                return node
+            node = self._by_id[id(cell)] = _Node(cell, parent)
+            try:
+                node.become("cell", (), [self.node(cell.cell_contents, node)])
+            except ValueError:
+                node.become("cell")  # empty
+        return node
+
+    def _globals_of(self, function: FunctionType, parent: _Node) -> _Node:
+        """The node of its globals, with the names that this function reads noted."""
+        namespace = function.__globals__
+        node = self._by_id.get(id(namespace))
+        if node is None:
+            node = self._by_id[id(namespace)] = _Node(namespace, parent)
+            node.become("globals")
+            self._globals[id(namespace)] = dict.fromkeys(generated.always_kept(namespace))
+        self._globals[id(namespace)] |= dict.fromkeys(generated.globals_read(function.__code__, namespace))
+        return node
+
+    def _fill_globals(self) -> bool:
+        """Give the globals that were met the children that are missing. Were there any?"""
+        more = False
+        for key, names in self._globals.items():
+            node = self._by_id[key]
+            namespace: Any = node.obj
+            there = {child.obj for child in node.children[::2]}
+            for name in names:
+                if name not in there:
+                    node.children += (self.node(name, node), self._global(namespace, name, node))
+                    more = True
+        return more
+
+    def _global(self, namespace: dict[str, Any], name: str, node: _Node) -> _Node:
+        """What emitted code calls by a name is the program's very object, if it is the program's at all."""
+        value = namespace[name]
+        if "__emitted__" not in namespace or type(value) not in _BY_CONTENT:
+            return self.node(value, node)
+        try:
+            return self._referenced(value, node)
+        except NotStorable:
+            if type(value) in _MUTABLE:
+                raise
+            return self.node(value, node)
+
+    # ---------------------------------------------------------------------------------------------- containers
+    def _sequence(self, node: _Node, obj: Any) -> None:
+        node.become(_SEQUENCES[type(obj)], (), self.nodes(obj, node))
+
+    def _dict(self, node: _Node, obj: dict[Any, Any]) -> None:
+        items = OrderedDict.items(obj) if type(obj) is OrderedDict else obj.items()
+        children = [child for key, value in items for child in self.nodes((key, value), node)]
+        node.become("ordered" if type(obj) is OrderedDict else "dict", (), children)
+
+    def _deque(self, node: _Node, obj: deque[Any]) -> None:
+        node.become("deque", (obj.maxlen,), self.nodes(obj, node))
+
+    def _range(self, node: _Node, obj: Any) -> None:
+        node.become("range" if type(obj) is range else "slice", (), self.nodes((obj.start, obj.stop, obj.step), node))
+
+    def _complex(self, node: _Node, obj: complex) -> None:
+        node.become("complex", (), self.nodes((obj.real, obj.imag), node))
+
+    def _bytes(self, node: _Node, obj: bytes) -> None:
+        node.become("bytes", raw=self.blob(obj))
+
+    def _reference(self, node: _Node, obj: object) -> None:
+        self._refer(node)
+
+    def _single(self, node: _Node, obj: object) -> None:
+        node.become("single", raw=repr(obj))
+
+    def _expression(self, node: _Node, obj: Any) -> None:
+        node.become("expression", (type(obj).__name__,), self.nodes(obj.__reduce__()[1], node))
+
+
+_SEQUENCES: Final[dict[type, str]] = {tuple: "tuple", list: "list", set: "set", frozenset: "frozenset"}
+_MUTABLE: Final = frozenset({list, dict, set, OrderedDict, deque})
+_BY_CONTENT: Final = frozenset({*_SEQUENCES, *_MUTABLE, slice, range, CellType, functools.partial, MethodType})
+"""Types whose instances are copied where nothing depends on their identity."""
+_OWNERS: Final = frozenset({list, dict, set, deque, OrderedDict})
+_EXACT_FIELDS: Final[dict[type, tuple[str, ...]]] = {IdIs: ("obj",), ClassAttrIs: ("obj",)}
+KEYLESS: Final = frozenset({Cell, TypeOf, Referent, OffsetOf})
+"""Classes of paths that are steps without a key."""
+
+_RULES: Final[dict[type, Callable[[_Survey, _Node, Any], None]]] = {
+    **{cls: _Survey._path for cls in AccessPath.__subclasses__()},
+    **{cls: _Survey._instance for cls in Guard.__subclasses__()},
+    MroIs: _Survey._mro,
+    **{cls: _Survey._sequence for cls in _SEQUENCES},
+    dict: _Survey._dict,
+    OrderedDict: _Survey._dict,
+    deque: _Survey._deque,
+    range: _Survey._range,
+    slice: _Survey._range,
+    complex: _Survey._complex,
+    bytes: _Survey._bytes,
+    type(Ellipsis): _Survey._single,
+    type(NotImplemented): _Survey._single,
+    **{cls: _Survey._expression for cls in (Expr, Symbol, Operation)},
+    CellType: _Survey._reference,
+}
+
+
+def _is_plain(obj: object) -> bool:
+    """Does JSON hold the atom as it is?"""
+    if type(obj) is int:
+        return -_BIG < obj < _BIG
+    if type(obj) is float:
+        return math.isfinite(obj)
+    return type(obj) is not str or obj.isascii() or not any("\ud800" <= c <= "\udfff" for c in obj)
+
+
+def _torch_values() -> Any:
+    """`torch_values`, where torch is loaded."""
+    if "torch" not in sys.modules:
+        return None
+    from torchjit_store import torch_values  # noqa: PLC0415  # imports torch
+
+    return torch_values
+
+
+def _function_or_class_name(obj: object) -> tuple[str, str] | None:
+    """The name of a module, class or function of ours, or of what stands for a function (`functools.cache`)."""
+    if isinstance(obj, type | FunctionType | ModuleType | functools._lru_cache_wrapper | BuiltinFunctionType):
+        return ours.name_of(obj)
+    return None
+
+
+def _is_our_function(obj: object) -> bool:
+    if type(obj) is FunctionType:
+        return generated.is_generated(obj) or ours.module_of_function(obj) is not None
+    return isinstance(obj, type) and ours.is_ours(obj.__module__)
+
+
+def shown_type(obj: object) -> str:
+    """A type, as details name it."""
+    cls = type(obj)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+# ------------------------------------------------------------------------------------------------------------- ways
+_ROOT: Final = "entry"
+
+
+def _way(node: _Node) -> str:
+    """How to come from the root to a node."""
+    steps: list[str] = []
+    while node.parent is not None:
+        steps.append(_step(node.parent, node))
+        node = node.parent
+    return _ROOT + "".join(reversed(steps))
+
+
+def _step(parent: _Node, child: _Node) -> str:
+    obj: Any = parent.obj
+    if isinstance(obj, FunctionType):
+        closure = zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=True)
+        name = next((n for n, cell in closure if cell is child.obj), None)
+        return f".closure[{name}]" if name else ".__globals__" if child.obj is obj.__globals__ else ".(function)"
+    if isinstance(obj, CellType):
+        return ""
+    if isinstance(obj, dict):
+        return next((f"[{key!r}]" for key, value in list(obj.items()) if value is child.obj), "[...]")
+    if isinstance(obj, list | tuple):
+        return next((f"[{i}]" for i, value in enumerate(obj) if value is child.obj), "[...]")
+    shape = class_shape(type(obj)) if ours.is_ours(type(obj).__module__) else None
+    if shape is not None:
+        names, values = shape.state(obj)
+        return next((f".{n}" for n, value in zip(names, values, strict=True) if value is child.obj), ".(state)")
+    return f".({type(obj).__name__})"
+
+
+# ------------------------------------------------------------------------------------------------------------ order
+def _ordered(top: _Node) -> list[_Node]:
+    """Every node that can be reached, children before parents but for children that are `late`. Sets levels.
+
+    Raises:
+        NotStorable: a cycle in which nothing can be made empty.
+    """
+    while True:
+        done = _sorted(top)
+        if done is not None:
+            return done
+
+
+def _sorted(top: _Node) -> list[_Node] | None:
+    """The order; None where a cycle had to be cut in its middle: the search begins again."""
+    done: list[_Node] = []
+    roots = [top]
+    seen: list[_Node] = []
+    while roots:
+        root = roots.pop()
+        if root.state:
+            continue
+        stack = [(root, iter(root.children))]
+        root.state = 1
+        seen.append(root)
+        while stack:
+            node, children = stack[-1]
+            for child in children:
+                if child.state == 2 or child.late:
+                    if not child.state:
+                        roots.append(child)
+                    continue
+                if child.kind in _ALWAYS_LATE:
+                    child.late = True
+                    roots.append(child)
+                    continue
+                if child.state == 1:
+                    if child.kind in LATE:
+                        child.late = True
+                        continue
+                    _cut([n for n, _ in stack], child)
+                    for other in seen:
+                        other.state = 0
+                    return None
+                child.state = 1
+                seen.append(child)
+                stack.append((child, iter(child.children)))
+                break
+            else:
+                stack.pop()
+                node.state = 2
+                node.level = 1 + max([c.level for c in node.children if not c.late], default=-1)
+                done.append(node)
+    return done
+
+
+def _cut(stack: list[_Node], start: _Node) -> None:
+    """Make a node of the cycle, which is the end of the stack, late."""
+    for node in reversed(stack[stack.index(start) :]):
+        if node.kind in LATE:
+            node.late = True
+            return
+    raise NotStorable(NOT_STORABLE, f"{_way(start)}: an object that holds itself: {shown_type(start.obj)}")
+
+
+# ----------------------------------------------------------------------------------------------------------- layout
+def _laid_out(top: _Node, survey: _Survey) -> Document:
+    """Numbers for nodes, and batches of those alike: `[kind, header, count, raw data or 0, columns of children in one list]`."""
+    nodes = _ordered(top)
+    atoms = [node for node in nodes if node.kind == "atom"]
+    late = _batches([node for node in nodes if node.late], lambda node: LATE.index(node.kind))
+    rest = _batches([n for n in nodes if not n.late and n.kind != "atom"], lambda node: node.level)
+    index = 0
+    for batch in (atoms, *late, *rest):
+        for node in batch:
+            node.index = index
+            index += 1
+    data = {
+        "format": FORMAT,
+        "atoms": [node.raw for node in atoms],
+        "late": [_written(batch) for batch in late],
+        "batches": [_written(batch) for batch in rest],
+        "root": top.index,
+    }
+    return Document(data, tuple(survey.blobs))
+
+
+def _batches(nodes: list[_Node], rank: Callable[[_Node], int]) -> list[list[_Node]]:
+    groups: dict[tuple[Any, ...], list[_Node]] = {}
+    for node in nodes:
+        groups.setdefault((rank(node), node.kind, node.header, len(node.children)), []).append(node)
+    return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
+
+
+def _written(batch: list[_Node]) -> Data:
+    first = batch[0]
+    raws = 0 if all(node.raw is None for node in batch) else [node.raw for node in batch]
+    flat = [child.index for column in zip(*[node.children for node in batch], strict=True) for child in column]
+    return [first.kind, list(first.header), len(batch), raws, flat]

@@ -1,0 +1,53 @@
+"""Object graphs of torchjit's as documents: `encode` and `decode`.
+
+What belongs to torchjit's own packages is written as data: instances slot by slot, functions by name, closures by the code that they run and
+what they hold, generated functions with their code. What belongs to the program or to a library is left to `References`. An
+object that is met twice is written once, so identity and cycles come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+from torchjit_core.handlers import let_through, raised_in_handler
+from torchjit_store.decoding import decoded
+from torchjit_store.document import Document, Externals, FormatError, Lookup, References
+from torchjit_store.encoding import encode
+from torchjit_store.stale import Stale
+
+__all__ = ["Document", "Externals", "FormatError", "Lookup", "References", "decode", "encode"]
+
+
+def decode(document: Document, lookup: Lookup, externals: Externals) -> object:
+    """The object graph of a document, whose bytes the caller has verified.
+
+    Raises:
+        Stale: what it refers to is not there, or is not what it was.
+        FormatError: it is damaged.
+    """
+    try:
+        with _collector_paused():
+            return decoded(document, lookup, externals)
+    except (Stale, FormatError):
+        raise
+    except (
+        Exception
+    ) as error:  # a damaged document may lead anywhere, but an exception of the program's own goes through
+        let_through()
+        if raised_in_handler(error):
+            raise
+        raise FormatError(f"{type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No collections while thousands of objects are made, none of which is garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

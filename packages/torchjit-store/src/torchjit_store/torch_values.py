@@ -1,0 +1,191 @@
+"""Values of torch that documents hold by what they are: dtypes, devices, layouts, sizes, key sets, operators, small constant tensors.
+
+A value is a tag and text or numbers. Imported only where torch is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchjit_core.reasons import reason
+from torchjit_core.storing import NotStorable
+from torchjit_store.document import Data, FormatError
+from torchjit_store.stale import Stale
+
+__all__ = ["build", "describe", "is_tensor", "tensor_bytes"]
+
+TENSOR = reason(
+    "TJ-STORE-002",
+    "a tensor in a compiled entry",
+    "The entry holds a tensor that is no argument of the region and that no name of the program leads to, so that another process has none.",
+    "Make the tensor a buffer or parameter of a module, or a global variable.",
+)
+_MOST_BYTES = 1 << 16
+_EXACT: dict[type, Callable[[Any], tuple[str, Data] | None]] = {}
+_handles: dict[int, tuple[object, str]] = {}
+"""Operators' C++ entries that have been asked for, by id, with the operator's name."""
+
+
+def describe(obj: object) -> tuple[str, Data] | None:
+    """A tag and JSON-able data for a value of torch; None where it is no such value."""
+    exact = _EXACT.get(type(obj))
+    if exact is not None:
+        return exact(obj)
+    if isinstance(obj, torch._ops.HigherOrderOperator):
+        name = obj._name
+        return ("higher-order", name) if getattr(torch.ops.higher_order, name, None) is obj else None
+    return None
+
+
+def _operator(op: Any) -> tuple[str, Data] | None:
+    name = str(op)
+    return ("operator", name) if _find_operator(name) is op else None
+
+
+def _handle(function: Any) -> tuple[str, Data] | None:
+    """An operator's `_op`. It does not say whose it is: all that torch has made are looked through."""
+    if "torch._ops" not in str(getattr(function, "__module__", "")):
+        return None
+    found = _handles.get(id(function))
+    if found is None or found[0] is not function:
+        _list_handles()
+        found = _handles.get(id(function))
+    return ("handle", found[1]) if found is not None and found[0] is function else None
+
+
+def _list_handles() -> None:
+    everything: Any = vars(torch.ops)
+    for namespace in list(everything.values()):
+        if not isinstance(namespace, torch._ops._OpNamespace):
+            continue
+        for packet in list(vars(namespace).values()):
+            if not isinstance(packet, torch._ops.OpOverloadPacket):
+                continue
+            ops: list[Any] = [packet, *(o for o in vars(packet).values() if isinstance(o, torch._ops.OpOverload))]
+            for op in ops:
+                _handles[id(op._op)] = (op._op, str(op))
+
+
+_EXACT |= {
+    torch.dtype: lambda value: ("dtype", str(value).removeprefix("torch.")),
+    torch.device: lambda value: ("device", str(value)),
+    torch.layout: lambda value: ("layout", str(value).removeprefix("torch.")),
+    torch.memory_format: lambda value: ("memory_format", str(value).removeprefix("torch.")),
+    torch.Size: lambda value: ("Size", list(value)) if all(type(n) is int for n in value) else None,
+    torch._C.DispatchKeySet: lambda value: ("keys", value.raw_repr()),
+    torch._ops.OpOverload: _operator,
+    torch._ops.OpOverloadPacket: _operator,
+    type(len): _handle,
+}
+
+
+def is_tensor(obj: object) -> bool:
+    """Is it a tensor, of any class?"""
+    return issubclass(type(obj), torch.Tensor)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> tuple[Data, bytes]:
+    """A small constant: dtype, sizes and strides, and the bytes of its memory.
+
+    Raises:
+        NotStorable: it is large, of a subclass, on another device, has a history, or shares memory.
+    """
+    if (
+        type(tensor) is not torch.Tensor
+        or tensor.device.type != "cpu"
+        or tensor.layout is not torch.strided
+        or tensor.requires_grad
+        or tensor.is_inference()
+        or tensor.is_quantized
+        or tensor._is_view()
+        or tensor.is_conj()
+        or tensor.is_neg()
+    ):
+        raise NotStorable(TENSOR, f"{type(tensor).__name__} on {tensor.device}")
+    storage: Any = tensor.untyped_storage()
+    if storage.nbytes() > _MOST_BYTES or tensor.storage_offset():
+        raise NotStorable(TENSOR, f"{storage.nbytes()} bytes")
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), list(tensor.stride())], bytes(
+        storage.tolist()
+    )
+
+
+def build(tag: str, data: Data, blobs: tuple[bytes, ...]) -> object:
+    """The value that `describe` has described, or the tensor of `tensor_bytes` with the place of its bytes behind its data.
+
+    Raises:
+        FormatError: it is none.
+        Stale: there is no such operator.
+    """
+    if tag in _TYPES:
+        found = vars(torch).get(data)
+        if not isinstance(found, _TYPES[tag]):
+            raise FormatError(f"{data!r} is no {tag}")
+        return found
+    if tag == "device":
+        return torch.device(_text(data))
+    if tag == "Size":
+        return torch.Size(data)
+    if tag == "keys":
+        return torch._C.DispatchKeySet.from_raw_repr(data)
+    if tag == "tensor":
+        return _tensor(data, blobs)
+    op = _find_higher_order(_text(data)) if tag == "higher-order" else _find_operator(_text(data))
+    if op is None:
+        raise Stale(f"there is no operator {data}")
+    if tag == "handle":
+        return op._op
+    if tag not in ("operator", "higher-order"):
+        raise FormatError(f"unknown kind of value {tag!r}")
+    return op
+
+
+_TYPES: dict[str, type] = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
+
+
+def _text(data: Data) -> str:
+    if type(data) is not str:
+        raise FormatError(f"{data!r} is no text")
+    return data
+
+
+def _tensor(data: Data, blobs: tuple[bytes, ...]) -> torch.Tensor:
+    dtype, sizes, strides, place = data
+    if type(place) is not int or not 0 <= place < len(blobs):
+        raise FormatError("a tensor without bytes")
+    kind = build("dtype", dtype, ())
+    make_storage: Any = torch.UntypedStorage
+    storage = make_storage(list(blobs[place]))
+    made = torch.empty(0, dtype=kind)  # type: ignore[call-overload]  # `build` has checked that it is a dtype
+    with torch.no_grad():
+        return made.set_(storage, 0, sizes, strides)  # type: ignore[no-any-return]
+
+
+def _find_operator(name: str) -> Any:
+    """`aten.add.Tensor` or `aten.add`; None where nobody has registered it."""
+    parts = name.split(".")
+    if len(parts) not in (2, 3):
+        return None
+    found: Any = torch.ops
+    for part, kind in zip(
+        parts, (torch._ops._OpNamespace, torch._ops.OpOverloadPacket, torch._ops.OpOverload), strict=False
+    ):
+        if not part.isidentifier():
+            return None
+        try:
+            found = getattr(found, part)
+        except (AttributeError, RuntimeError):
+            return None
+        if not isinstance(found, kind):
+            return None
+    return found
+
+
+def _find_higher_order(name: str) -> Any:
+    found = vars(torch.ops.higher_order).get(name)
+    if found is None and name.isidentifier():
+        found = getattr(torch.ops.higher_order, name, None)
+    return found if isinstance(found, torch._ops.HigherOrderOperator) else None

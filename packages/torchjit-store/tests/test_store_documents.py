@@ -1,0 +1,190 @@
+"""Object graphs come back from documents as they were."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from torchjit_core.expr import symbol
+from torchjit_core.guards import MISSING, ClassAttrIs, IdIs, MroIs, TypeIs, ValueEquals
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import Arg, Pinned
+from torchjit_core.storing import NotStorable
+from torchjit_store.forms import Document, FormatError, decode, encode
+from torchjit_store.stale import Stale
+from torchjit_store.testing import NoExternals, Table, again
+
+ATOMS = [
+    None, True, False, 0, 1, -1, 2**70, -(2**200), 0.5, -0.0, math.inf, -math.inf, "", "é", "\ud800x", b"", b"\x00\xff", 1j, complex(-0.0, math.inf),
+    Ellipsis, NotImplemented,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("atom", ATOMS, ids=repr)
+def test_atoms(atom: Any) -> None:
+    found = again([atom])[0]
+    assert type(found) is type(atom) and repr(found) == repr(atom)
+
+
+def test_nan_and_equal_numbers_of_other_types() -> None:
+    nan, *rest = again((math.nan, 1, 1.0, True, 0.0, -0.0))
+    assert math.isnan(nan)
+    assert list(map(repr, rest)) == ["1", "1.0", "True", "0.0", "-0.0"]
+
+
+def test_containers() -> None:
+    made = {
+        "a": [1, (2, 3), {4}, frozenset({5})],
+        (1, "b"): slice(1, None, 2),
+        7: range(3),
+        None: deque([1], 4),
+        "o": OrderedDict(z=1, a=2),
+    }
+    found = again(made)
+    assert found == made and list(found) == list(made)
+    assert found[None].maxlen == 4 and type(found["o"]) is OrderedDict and list(found["o"]) == ["z", "a"]
+
+
+def test_what_is_met_twice_is_one_object() -> None:
+    shared: list[int] = [1]
+    first, second = again([shared, (shared, shared)])
+    assert second[0] is first and second[1] is first
+
+
+@pytest.mark.parametrize("outer", ["list", "dict", "tuple in list", "tuple first"])
+def test_cycles(outer: str) -> None:
+    held: Any = {"list": [], "dict": {}}.get(outer, [])
+    inner = (held, 1)
+    if isinstance(held, dict):
+        held["me"] = held
+        assert (found := again(held))["me"] is found
+    elif outer == "list":
+        held.append(held)
+        assert (found := again(held))[0] is found
+    else:
+        held.append(inner)
+        found = again(inner if outer == "tuple first" else held)
+        assert (found[0][0] if outer == "tuple first" else found[0][0]) is found
+
+
+def test_paths_are_interned_again() -> None:
+    obj = object()
+    paths = (
+        Arg.of(0, "x"), Arg.of(1, "args", ("a", "*b")), Pinned.of(obj, "here"), Arg.of(0, "x").attr("weight"), Arg.of(0, "x").instance_attr("a"),
+        Arg.of(0, "x").class_attr("f").cell(), Arg.of(0, "x").item(1), Arg.of(0, "x").item(True), Arg.of(0, "x").item((1, "k")),
+        Arg.of(0, "x").type_of(), Arg.of(0, "x").referent(), Arg.of(0, "x").size(2), Arg.of(0, "x").stride(0), Arg.of(0, "x").offset(),
+    )  # fmt: skip
+    for before, after in zip(paths, again(paths), strict=True):
+        assert after is before
+
+
+def test_guards() -> None:
+    class Held:
+        pass
+
+    x, where = Arg.of(0, "x"), CodeLocation("f.py", "f", 3, 3, 1, 9)
+    default = (1, 2)
+    guards = [
+        TypeIs(x, Held, where), IdIs(x, default), ClassAttrIs(Held, "a", MISSING), ValueEquals(x.attr("n"), (1, -0.0)), MroIs(Held, Held.__mro__),
+        TypeIs(x.attr("n"), int, CodeLocation("f.py", "f", 3, 3, 1, 9)),
+    ]  # fmt: skip
+    found = again(guards)
+    assert [g.key() for g in found] == [g.key() for g in guards]
+    assert found[0].location == where and found[1].location is None
+    assert found[1].obj is default and found[2].obj is MISSING
+
+
+def test_an_object_compared_by_identity_is_that_object_everywhere() -> None:
+    default = [1]
+    copied, guard = again((default, IdIs(Arg.of(0, "x"), default)))
+    assert copied is default and guard.obj is default
+
+
+def test_other_bases_are_stale() -> None:
+    class First:
+        pass
+
+    class Second:
+        pass
+
+    class Held(First):
+        pass
+
+    table = Table()
+    document = encode(MroIs(Held, Held.__mro__), table, NoExternals())
+    Held.__bases__ = (Second,)
+    with pytest.raises(Stale, match="Held"):
+        decode(document, table, NoExternals())
+
+
+def test_expressions_are_interned_again() -> None:
+    a, b = symbol("a"), symbol("b")
+    expressions = (a, a + b * 2, (a * a + b) // (b + 1), a % 7)
+    for before, after in zip(expressions, again(expressions), strict=True):
+        assert after is before
+
+
+def emitted(source: str, name: str, **names: Any) -> FunctionType:
+    namespace = {"__emitted__": True, "__name__": "program", **names}
+    exec(compile(source, "program.py", "exec"), namespace)
+    return namespace[name]  # type: ignore[no-any-return]
+
+
+def test_generated_functions_share_their_globals() -> None:
+    first = emitted(
+        "def odd(n): return n and even(n - 1)\ndef even(n, k=len): return not n or odd(n - 1)\nunread = object()\n",
+        "odd",
+    )
+    odd, even = again((first, first.__globals__["even"]))
+    assert odd.__globals__ is even.__globals__ and odd.__globals__["even"] is even
+    assert odd(3) and not odd(4)
+    assert "unread" not in odd.__globals__ and odd.__globals__["__emitted__"] is True
+    assert even.__defaults__ == (len,)
+
+
+def test_a_programs_list_in_emitted_code_is_that_list() -> None:
+    held: list[int] = []
+    function = emitted("def f(x): held.append(x); return held", "f", held=held)
+    assert again(function)(1) is held
+    with pytest.raises(NotStorable, match=r"entry.__globals__\['held'\].*refused"):
+        encode(function, Table(held), NoExternals())
+
+
+def test_places_follow_the_program() -> None:
+    class Moved(Table):
+        def moved(self, filename: str, line: int) -> tuple[str, int]:
+            return ("now.py", line + 10) if filename == "program.py" else (filename, line)
+
+    table = Moved()
+    function = emitted("\n\ndef f(x):\n    def g():\n        return 1 / x\n    return g()\n", "f")
+    where = CodeLocation("program.py", "f", 4, 5, 0, 3)
+    back: Any = decode(encode((function, where), table, NoExternals()), table, NoExternals())
+    found, at = back
+    assert found.__code__.co_filename == "now.py" and found.__code__.co_firstlineno == 13
+    with pytest.raises(ZeroDivisionError) as raised:
+        found(0)
+    assert [entry.lineno + 1 for entry in raised.traceback[1:]] == [16, 15]
+    assert (at.filename, at.lineno, at.end_lineno) == ("now.py", 14, 15)
+
+
+def test_refusals_tell_the_way() -> None:
+    lock = object()
+    with pytest.raises(NotStorable, match=r"entry\[1\]\['k'\]\[0\]: refused"):
+        encode((1, {"k": [lock]}), Table(lock), NoExternals())
+
+
+def test_damage_is_a_format_error() -> None:
+    document = encode([1, "a"], Table(), NoExternals())
+    for data in (
+        None,
+        {},
+        {**document.data, "format": 0},
+        {**document.data, "root": -1},
+        {**document.data, "batches": [["list", [], 10**12, 0, []]]},
+    ):
+        with pytest.raises(FormatError):
+            decode(Document(data, ()), Table(), NoExternals())
