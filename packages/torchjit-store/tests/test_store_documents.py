@@ -188,3 +188,12 @@ def test_damage_is_a_format_error() -> None:
     ):
         with pytest.raises(FormatError):
             decode(Document(data, ()), Table(), NoExternals())
+
+
+def test_atoms_compared_by_identity_are_those_of_the_program() -> None:
+    x, text = Arg.of(0, "x"), "".join(["two ", "words"])
+    guards = [IdIs(x, obj) for obj in (text, 10**30, "name", 3, None, ())]
+    assert all(a.obj is b.obj for a, b in zip(guards, again(guards), strict=True))
+    with pytest.raises(NotStorable):
+        encode(guards, Table(text), NoExternals())
+    encode(guards, Table("name", ()), NoExternals())

@@ -107,8 +107,10 @@ class _Survey:
         return [self.node(obj, parent) for obj in objects]
 
     def exact(self, obj: object, parent: _Node) -> _Node:
-        """The node of an object that must be the very one: no copy of a container will do."""
-        if type(obj) in _BY_CONTENT:
+        """The node of an object that must be the very one: no copy will do."""
+        if type(obj) in _BY_CONTENT and obj is not _EMPTY_TUPLE:
+            return self._referenced(obj, parent)
+        if type(obj) in _COPIED_ATOMS and not _is_unique(obj):
             return self._referenced(obj, parent)
         return self.node(obj, parent)
 
@@ -388,6 +390,10 @@ _SEQUENCES: Final[dict[type, str]] = {tuple: "tuple", list: "list", set: "set", 
 _MUTABLE: Final = frozenset({list, dict, set, OrderedDict, deque})
 _BY_CONTENT: Final = frozenset({*_SEQUENCES, *_MUTABLE, slice, range, CellType, functools.partial, MethodType})
 """Types whose instances are copied where nothing depends on their identity."""
+_COPIED_ATOMS: Final = frozenset({int, float, complex, str, bytes})
+_EMPTY_TUPLE: Final = ()
+_SMALL: Final = range(-5, 257)
+"""Ints of which there is one each."""
 _OWNERS: Final = frozenset({list, dict, set, deque, OrderedDict})
 _EXACT_FIELDS: Final[dict[type, tuple[str, ...]]] = {IdIs: ("obj",), ClassAttrIs: ("obj",)}
 KEYLESS: Final = frozenset({Cell, TypeOf, Referent, OffsetOf})
@@ -410,6 +416,13 @@ _RULES: Final[dict[type, Callable[[_Survey, _Node, Any], None]]] = {
     **{cls: _Survey._expression for cls in (Expr, Symbol, Operation)},
     CellType: _Survey._reference,
 }
+
+
+def _is_unique(obj: Any) -> bool:
+    """Is there one object for this atom in each process? Of strings that look like names the compiler makes one."""
+    if type(obj) is int:
+        return obj in _SMALL
+    return type(obj) is str and obj.isascii() and obj.replace("_", "a").isalnum()
 
 
 def _is_plain(obj: object) -> bool:

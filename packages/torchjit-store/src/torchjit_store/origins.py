@@ -22,6 +22,7 @@ from typing import Any, TypeAlias, final
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable
 from torchjit_store.fingerprints import Step, atom_text, class_name, describe, namespace
+from torchjit_store.stale import Stale
 from torchjit_store.steps import follow, held
 
 __all__ = ["Finder", "Origins", "Stale"]
@@ -37,19 +38,6 @@ UNFINDABLE = reason(
 Data: TypeAlias = Any
 _MISSED = (LookupError, AttributeError, TypeError, ValueError)
 """What a step raises that leads nowhere."""
-
-
-@final
-class Stale(Exception):
-    """An entry does not belong to this program any more.
-
-    Attributes:
-        what: what has changed, a short text.
-    """
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
 
 
 # --- storing -------------------------------------------------------------------------------------------------------------
