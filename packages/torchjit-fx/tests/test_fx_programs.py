@@ -192,7 +192,7 @@ def test_placeholder_names() -> None:
     assert placeholder_name(weight) == "self_layer_weight"
     assert placeholder_name(Arg.of(1, "x")) == "x"
     assert placeholder_name(Arg.of(1, "batch").item("image")) == "batch_image"
-    assert placeholder_name(Arg.of(1, "a-b").item(0).class_attr("Scale")) == "a_b_0_Scale"
+    assert placeholder_name(Arg.of(1, "a-b").item(0).attr("Scale")) == "a_b_0_Scale"
     assert placeholder_name(Pinned.of(object(), "f.<cell table>").cell()) == "table"
     assert placeholder_name(Pinned.of({}, "__main__.__dict__").item("TABLE")) == "TABLE"
     forwarded = ("pixels", "*more")

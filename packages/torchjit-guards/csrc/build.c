@@ -133,7 +133,6 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
     op->cold->aux = Py_NewRef(aux);
     switch (code) {
     case OP_LOAD_INSTANCE:
-    case OP_LOAD_CLASS:
     case OP_LOAD_ITEM:
     case OP_LOAD_ATTR:
     case OP_CHECK_CONTAINS:

@@ -85,9 +85,6 @@ static inline int load_fast(Run *run, Op *op, PyObject *base) {
             return 0;
         }
         break;
-    case OP_LOAD_CLASS:
-        value = raw(base) ? NULL : walk_class(Py_TYPE(base), op->obj, &op->cold->hint);
-        break;
     case OP_LOAD_ITEM:
         if (raw(base)) {
             return 0;

@@ -8,7 +8,7 @@
 
 /* X(NAME): loads fill register `dst` from `src`; checks test `src`. The Python side reads the numbers by name. */
 #define GUARD_OPS(X)                                                                                              \
-    X(LOAD_INSTANCE) X(LOAD_CLASS) X(LOAD_ITEM) X(LOAD_ATTR) X(LOAD_CELL) X(LOAD_TYPE) X(LOAD_REFERENT)           \
+    X(LOAD_INSTANCE) X(LOAD_ITEM) X(LOAD_ATTR) X(LOAD_CELL) X(LOAD_TYPE) X(LOAD_REFERENT)                         \
     X(LOAD_COMPUTED) X(LOAD_SIZE) X(LOAD_STRIDE) X(LOAD_OFFSET)                                                   \
     X(GROUP) X(GROUP_END)                                                                                         \
     X(CHECK_TYPE) X(CHECK_IS) X(CHECK_INT) X(CHECK_STR) X(CHECK_ATOM) X(CHECK_EQUAL) X(CHECK_LENGTH)              \

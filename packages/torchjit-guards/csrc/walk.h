@@ -24,7 +24,6 @@ typedef struct {
     PyTypeObject *type;     /* with `tag`: the answer below holds for this state of this type */
     unsigned int tag;
     int mode;
-    PyObject *value;        /* borrowed: the type's dict holds it as long as the tag is unchanged */
 } Hint;
 
 /* Getters of `__dict__` that return the object's own dict (set at import). */
@@ -171,16 +170,6 @@ static inline int walk_instance(PyObject *o, PyObject *name, Py_hash_t hash, Hin
         return *value ? WALK_FOUND : WALK_ABSENT;
     }
     return WALK_ABSENT;
-}
-
-/* The raw object that a walk over the type's __mro__ finds, borrowed, or NULL. */
-static inline PyObject *walk_class(PyTypeObject *tp, PyObject *name, Hint *hint) {
-    if (!walk_tag_matches(hint, tp)) {
-        hint->value = _PyType_Lookup(tp, name);
-        hint->type = tp;
-        hint->tag = tp->tp_version_tag;
-    }
-    return hint->value;
 }
 
 #endif

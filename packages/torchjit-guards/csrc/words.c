@@ -370,11 +370,6 @@ static bool note_load(Notes *notes, Op *op, PyObject *base) {
                 return false;
             }
             break;
-        case OP_LOAD_CLASS:
-            if (!note_type_state(notes, base, &op->cold->hint) || op->cold->hint.value != want) {
-                return false;
-            }
-            break;
         case OP_LOAD_ATTR:
             if (op->src2 == 0 || walk_field(base, op->src2) != want) {
                 return false;

@@ -209,7 +209,6 @@ def object_guards(p: AccessPath) -> list[Guard]:
         DictContains(p, "z", False), InstanceLacks(p, "a"), InstanceLacks(p, "z"), InstanceLacks(p, "__dict__"),
         TypeIs(p.attr("a"), int), TypeIs(p.attr("ghost"), str), TypeIs(p.attr("__class__"), type), IdIs(p.attr("a"), 1),
         ValueEquals(p.attr("kind"), "class"), TypeIs(p.instance_attr("a"), int), ValueEquals(p.instance_attr("a"), 1),
-        TypeIs(p.class_attr("kind"), str), TypeIs(p.class_attr("a"), int), TypeIs(p.class_attr("__init__"), types.FunctionType),
         TypeIs(p.item(0), int), TypeIs(p.item("a"), int), TypeIs(p.item(-1), int), TypeIs(p.item(9), int),
         ValueEquals(p.cell(), 3), IdIs(p.type_of(), int), TypeIs(p.computed(len), int), ValueEquals(p.computed(repr), "3"), TypeIs(p.referent(), Plain), TypeIs(p.type_of(), Meta), TypeIs(p.size(0), int),
         TypeIs(p.attr("__code__"), types.CodeType),

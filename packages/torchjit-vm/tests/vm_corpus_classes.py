@@ -978,7 +978,7 @@ def class_with_init_subclass(x):
     return Root.names, A.names, x
 
 
-@program(Plain(N(1), scale=4), N(2))
+@program(Plain(N(1), scale=4), N(2), breaks=1)
 def reflection(p, x):
     names = [n for n in vars(p) if not n.startswith("_")]
     setattr(p, "new", x)

@@ -396,7 +396,7 @@ class Slots:
     __slots__ = ("s",)
 
 
-@program(A(), N(1.0))
+@program(A(), N(1.0), breaks=7)
 def directories(a, x):
     a.fresh = 3
     n = A()

@@ -960,7 +960,7 @@ def pr(x):
     return x
 
 
-@program(N(2.0))
+@program(N(2.0), breaks=1)
 def dirx(x):
     return "count" in dir([]), x
 

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torchjit_aot.ambient import saved_tensor_hooks_aside
 from torchjit_aot.refusals import EMPTY_GRAPH, SUBCLASS
 from torchjit_core.reasons import GraphBreak
-from torchjit_torch.layouts import is_static
+from torchjit_torch.layouts import is_leaf, is_static
 
 __all__ = ["GraphInput", "fake_inputs", "lifted_state", "no_autocast", "tracing_context"]
 
@@ -93,7 +93,7 @@ def _graph_input(name: str, val: Any, real: Any, static: bool) -> GraphInput:
     if not real.requires_grad:
         return GraphInput(name, fake, None, real, static)
     leaf = fake.requires_grad_()
-    if _is_leaf(real):
+    if is_leaf(real):
         return GraphInput(name, leaf, leaf, real, static)
     with torch.enable_grad():
         return GraphInput(name, _clone(leaf, shape), leaf, real, static)
@@ -119,14 +119,6 @@ class _Clone(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
         return gradients[0]
-
-
-def _is_leaf(tensor: torch.Tensor) -> bool:
-    """Not a view whose base was written since it was made under no_grad: torch refuses to tell."""
-    try:
-        return tensor.is_leaf
-    except RuntimeError:
-        return False
 
 
 def _fake_like(shape: torch.Tensor, real: torch.Tensor) -> torch.Tensor:

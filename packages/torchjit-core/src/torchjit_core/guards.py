@@ -12,7 +12,7 @@ import numbers
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import Any, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import attrs
 
@@ -63,13 +63,20 @@ class Guard:
     Two guards with equal `key()` check the same thing.
     """
 
+    _text: ClassVar[str] = "{0!r}"
+    """What it says, as a format of the guard."""
+
     def key(self) -> tuple[Any, ...]:
         """What the guard checks, for removing duplicates: ids stand for objects, which the guard keeps alive."""
-        raise NotImplementedError
+        fields = _key_fields(type(self))  # type: ignore[arg-type]  # mypy: a class of attrs without eq is not hashable
+        return (type(self), *[of(getattr(self, name)) for name, of in fields])
 
     def check(self, slots: Slots) -> bool:
         """Does the guard hold? The slow, obvious definition; may raise what `path.resolve` raises."""
         raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self._text.format(self)
 
 
 def _typed(value: Any) -> Any:
@@ -81,23 +88,34 @@ def _typed(value: Any) -> Any:
     return (type(value), value)
 
 
+@functools.cache
+def _key_fields(guard: type[Guard]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """The fields that say what guards of a class check, with what stands for their values in `Guard.key`."""
+    if "__attrs_attrs__" not in vars(guard):
+        raise NotImplementedError(f"{guard.__name__} is no attrs class: it needs a `key` of its own")
+    fields = attrs.fields(guard)
+    return tuple((f.name, f.metadata.get("key", _itself)) for f in fields if f.name != "location")
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+_BY_ID, _BY_TYPE = {"key": id}, {"key": _typed}
+
+
 @final
 @attrs.frozen(eq=False)
 class TypeIs(Guard):
     """`type(path) is type`."""
 
+    _text = "type({0.path}) is {0.type.__module__}.{0.type.__qualname__}"
     path: AccessPath
-    type: type
+    type: type = attrs.field(metadata=_BY_ID)
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("type", id(self.path), id(self.type))
 
     def check(self, slots: Slots) -> bool:
         return type(self.path.resolve(slots)) is self.type
-
-    def __str__(self) -> str:
-        return f"type({self.path}) is {self.type.__module__}.{self.type.__qualname__}"
 
 
 @final
@@ -106,11 +124,8 @@ class IdIs(Guard):
     """`path is obj`; `obj` is kept alive, so its id cannot be reused."""
 
     path: AccessPath
-    obj: Any
+    obj: Any = attrs.field(metadata=_BY_ID)
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("id", id(self.path), id(self.obj))
 
     def check(self, slots: Slots) -> bool:
         return self.path.resolve(slots) is self.obj
@@ -127,18 +142,13 @@ class ValueEquals(Guard):
     A NaN equals a NaN here, and 0.0 differs from -0.0.
     """
 
+    _text = "{0.path} == {0.value!r}"
     path: AccessPath
-    value: Any
+    value: Any = attrs.field(metadata=_BY_TYPE)
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("value", id(self.path), _typed(self.value))
 
     def check(self, slots: Slots) -> bool:
         return bool(_typed(self.path.resolve(slots)) == _typed(self.value))
-
-    def __str__(self) -> str:
-        return f"{self.path} == {self.value!r}"
 
 
 @final
@@ -146,18 +156,13 @@ class ValueEquals(Guard):
 class LengthIs(Guard):
     """`len(path) == length`, for an exact list, tuple, dict, set, frozenset, str or bytes."""
 
+    _text = "len({0.path}) == {0.length}"
     path: AccessPath
     length: int
     location: CodeLocation | None = None
 
-    def key(self) -> tuple[Any, ...]:
-        return ("len", id(self.path), self.length)
-
     def check(self, slots: Slots) -> bool:
         return len(self.path.resolve(slots)) == self.length
-
-    def __str__(self) -> str:
-        return f"len({self.path}) == {self.length}"
 
 
 def dict_items(found: dict[Any, Any]) -> tuple[tuple[Any, Any], ...]:
@@ -174,21 +179,16 @@ def dict_items(found: dict[Any, Any]) -> tuple[tuple[Any, Any], ...]:
 class DictKeys(Guard):
     """`tuple(path) == keys`, in order, for a dict or dict subclass. Keys that are no atoms compare by identity."""
 
+    _text = "tuple({0.path}) == {0.keys!r}"
     path: AccessPath
-    keys: tuple[Any, ...]
+    keys: tuple[Any, ...] = attrs.field(metadata=_BY_TYPE)
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("keys", id(self.path), tuple((type(k), k) for k in self.keys))
 
     def check(self, slots: Slots) -> bool:
         keys = tuple(key for key, _ in dict_items(self.path.resolve(slots)))
         return len(keys) == len(self.keys) and all(
             a is b or (type(a) is type(b) and a == b) for a, b in zip(keys, self.keys, strict=True)
         )
-
-    def __str__(self) -> str:
-        return f"tuple({self.path}) == {self.keys!r}"
 
 
 @final
@@ -197,12 +197,9 @@ class DictContains(Guard):
     """`(name in path) == present`, for a dict or dict subclass."""
 
     path: AccessPath
-    name: Any
+    name: Any = attrs.field(metadata=_BY_TYPE)
     present: bool
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("contains", id(self.path), type(self.name), self.name, self.present)
 
     def check(self, slots: Slots) -> bool:
         return dict.__contains__(self.path.resolve(slots), self.name) is self.present
@@ -216,12 +213,10 @@ class DictContains(Guard):
 class InstanceLacks(Guard):
     """The object has no `__dict__`, or its `__dict__` does not hold `name`."""
 
+    _text = "{0.name!r} not in {0.path}.__dict__"
     path: AccessPath
     name: str
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("lacks", id(self.path), self.name)
 
     def check(self, slots: Slots) -> bool:
         try:
@@ -230,22 +225,16 @@ class InstanceLacks(Guard):
             return True
         return self.name not in members
 
-    def __str__(self) -> str:
-        return f"{self.name!r} not in {self.path}.__dict__"
-
 
 @final
 @attrs.frozen(eq=False)
 class ClassAttrIs(Guard):
     """A walk over `cls.__mro__` finds the raw object `obj` under `name` (or MISSING). A fact about a class, no path."""
 
-    cls: type
+    cls: type = attrs.field(metadata=_BY_ID)
     name: str
-    obj: Any
+    obj: Any = attrs.field(metadata=_BY_ID)
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("class", id(self.cls), self.name, id(self.obj))
 
     def check(self, slots: Slots) -> bool:
         for cls in self.cls.__mro__:
@@ -262,12 +251,9 @@ class ClassAttrIs(Guard):
 class MroIs(Guard):
     """`cls.__mro__` is this very tuple: no base of the class, nor of any class above it, was replaced."""
 
-    cls: type
-    mro: tuple[type, ...]
+    cls: type = attrs.field(metadata=_BY_ID)
+    mro: tuple[type, ...] = attrs.field(metadata=_BY_ID)
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("mro", id(self.cls), id(self.mro))
 
     def check(self, slots: Slots) -> bool:
         return self.cls.__mro__ is self.mro
@@ -295,7 +281,7 @@ class TensorMatches(Guard):
     """
 
     path: AccessPath
-    type: type
+    type: type = attrs.field(metadata=_BY_ID)
     dtype: Any
     device: Any
     requires_grad: bool
@@ -305,12 +291,6 @@ class TensorMatches(Guard):
     key_set: Any = None
     is_leaf: bool | None = None
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return (
-            "tensor", id(self.path), id(self.type), self.dtype, self.device, self.requires_grad,
-            self.sizes, self.strides, self.offset, self.key_set, self.is_leaf,
-        )  # fmt: skip
 
     def check(self, slots: Slots) -> bool:
         t: Any = self.path.resolve(slots)
@@ -344,18 +324,13 @@ def _agree(recorded: Sequence[int | None], numbers: Sequence[int]) -> bool:
 class SameObject(Guard):
     """`first is second`: two paths lead to one object."""
 
+    _text = "{0.first} is {0.second}"
     first: AccessPath
     second: AccessPath
     location: CodeLocation | None = None
 
-    def key(self) -> tuple[Any, ...]:
-        return ("same", id(self.first), id(self.second))
-
     def check(self, slots: Slots) -> bool:
         return self.first.resolve(slots) is self.second.resolve(slots)
-
-    def __str__(self) -> str:
-        return f"{self.first} is {self.second}"
 
 
 @final
@@ -369,9 +344,6 @@ class Different(Guard):
     paths: tuple[AccessPath, ...]
     storages: bool = False
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("different", tuple(map(id, self.paths)), self.storages)
 
     def check(self, slots: Slots) -> bool:
         objs = [p.resolve(slots) for p in self.paths]
@@ -398,9 +370,6 @@ class SymbolicCondition(Guard):
     expression: str
     names: tuple[tuple[str, AccessPath], ...]
     location: CodeLocation | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        return ("condition", self.expression, tuple((n, id(p)) for n, p in self.names))
 
     def check(self, slots: Slots) -> bool:
         env = {name: path.resolve(slots) for name, path in self.names}
@@ -437,6 +406,7 @@ class Ambient(Guard):
         value: the state at capture.
     """
 
+    _text = "{0.name} == {0.value!r}"
     name: str
     read: Callable[[], Any]
     value: Any
@@ -448,28 +418,20 @@ class Ambient(Guard):
     def check(self, slots: Slots) -> bool:
         return bool(self.read() == self.value)
 
-    def __str__(self) -> str:
-        return f"{self.name} == {self.value!r}"
-
 
 @final
 @attrs.frozen(eq=False)
 class Predicate(Guard):
     """Anything else: `test(path)` is true. Slow; for what has no class of its own."""
 
+    _text = "{0.text}"
     path: AccessPath
-    test: Callable[[Any], bool]
+    test: Callable[[Any], bool] = attrs.field(metadata=_BY_ID)
     text: str
     location: CodeLocation | None = None
 
-    def key(self) -> tuple[Any, ...]:
-        return ("predicate", id(self.path), id(self.test), self.text)
-
     def check(self, slots: Slots) -> bool:
         return self.test(self.path.resolve(slots))
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def distinct(guards: Sequence[Guard]) -> list[Guard]:

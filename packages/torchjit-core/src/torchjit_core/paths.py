@@ -19,7 +19,6 @@ __all__ = [
     "Arg",
     "Attr",
     "Cell",
-    "ClassAttr",
     "Computed",
     "Drawn",
     "InstanceAttr",
@@ -41,6 +40,9 @@ class AccessPath:
 
     __slots__ = ("__weakref__", "base", "key")
     _interned: ClassVar[WeakValueDictionary[tuple[Any, ...], AccessPath]] = WeakValueDictionary()
+
+    _text: ClassVar[str]
+    """The path as Python, a format of the path itself."""
 
     base: AccessPath | None
     key: Any
@@ -67,10 +69,6 @@ class AccessPath:
     def instance_attr(self, name: str) -> InstanceAttr:
         """The path of `self.__dict__[name]`, with no descriptor consulted."""
         return InstanceAttr._intern(self, name, (name,))
-
-    def class_attr(self, name: str) -> ClassAttr:
-        """The path of the raw object that a walk over `type(self).__mro__` finds under `name`, not bound."""
-        return ClassAttr._intern(self, name, (name,))
 
     def item(self, key: Any) -> Item:
         """The path of the item that a list, tuple, dict or deque stores under `key`, which must be hashable."""
@@ -126,6 +124,9 @@ class AccessPath:
     def __repr__(self) -> str:
         return str(self)
 
+    def __str__(self) -> str:
+        return self._text.format(self)
+
     def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
         """Find the object by plain Python, the reference for the C guard program.
 
@@ -135,6 +136,12 @@ class AccessPath:
         Raises:
             Whatever the walk meets: AttributeError, KeyError, IndexError, ValueError (an empty cell).
         """
+        if self.base is None:
+            raise TypeError(f"{type(self).__name__} needs a base")
+        return self._step(self.base.resolve(slots))
+
+    def _step(self, base: Any) -> Any:
+        """The object that the last step leads to from the one before; roots have a `resolve` of their own."""
         raise NotImplementedError
 
 
@@ -231,12 +238,10 @@ class Attr(AccessPath):
     """`getattr(base, key)`, past a `__getattribute__` in Python: a region follows that one and names the place it found."""
 
     __slots__ = ()
+    _text = "{0.base}.{0.key}"
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return own_attr(_base(self).resolve(slots), self.key)
-
-    def __str__(self) -> str:
-        return f"{self.base}.{self.key}"
+    def _step(self, base: Any) -> Any:
+        return own_attr(base, self.key)
 
 
 @final
@@ -244,28 +249,10 @@ class InstanceAttr(AccessPath):
     """`base.__dict__[key]`."""
 
     __slots__ = ()
+    _text = "{0.base}.{0.key}"
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return object.__getattribute__(_base(self).resolve(slots), "__dict__")[self.key]
-
-    def __str__(self) -> str:
-        return f"{self.base}.{self.key}"
-
-
-@final
-class ClassAttr(AccessPath):
-    """The raw object found under `key` by a walk over `type(base).__mro__`."""
-
-    __slots__ = ()
-
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        for cls in type(_base(self).resolve(slots)).__mro__:
-            if self.key in cls.__dict__:
-                return cls.__dict__[self.key]
-        raise AttributeError(self.key)
-
-    def __str__(self) -> str:
-        return f"type({self.base}).{self.key}"
+    def _step(self, base: Any) -> Any:
+        return object.__getattribute__(base, "__dict__")[self.key]
 
 
 @final
@@ -274,8 +261,7 @@ class Item(AccessPath):
 
     __slots__ = ()
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        base = _base(self).resolve(slots)
+    def _step(self, base: Any) -> Any:
         if isinstance(base, dict):
             if not dict.__contains__(base, self.key):
                 raise KeyError(self.key)  # past `__missing__`, too
@@ -295,12 +281,10 @@ class Cell(AccessPath):
     """`base.cell_contents`."""
 
     __slots__ = ()
+    _text = "{0.base}.cell_contents"
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return _base(self).resolve(slots).cell_contents
-
-    def __str__(self) -> str:
-        return f"{self.base}.cell_contents"
+    def _step(self, base: Any) -> Any:
+        return base.cell_contents
 
 
 @final
@@ -308,12 +292,10 @@ class TypeOf(AccessPath):
     """`type(base)`."""
 
     __slots__ = ()
+    _text = "type({0.base})"
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return type(_base(self).resolve(slots))
-
-    def __str__(self) -> str:
-        return f"type({self.base})"
+    def _step(self, base: Any) -> Any:
+        return type(base)
 
 
 @final
@@ -321,15 +303,13 @@ class Referent(AccessPath):
     """`base()`, of a `weakref.ref` whose object is alive."""
 
     __slots__ = ()
+    _text = "{0.base}()"
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        found = ReferenceType.__call__(_base(self).resolve(slots))
+    def _step(self, base: Any) -> Any:
+        found = ReferenceType.__call__(base)
         if found is None:
             raise ReferenceError(f"{self.base} is dead")
         return found
-
-    def __str__(self) -> str:
-        return f"{self.base}()"
 
 
 @final
@@ -338,8 +318,8 @@ class Computed(AccessPath):
 
     __slots__ = ()
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return self.key(_base(self).resolve(slots))
+    def _step(self, base: Any) -> Any:
+        return self.key(base)
 
     def __str__(self) -> str:
         return f"{self.key.__name__.lstrip('_')}({self.base})"
@@ -350,12 +330,10 @@ class SizeOf(AccessPath):
     """`base.size(key)` of a tensor."""
 
     __slots__ = ()
+    _text = "{0.base}.size({0.key})"
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return _base(self).resolve(slots).size(self.key)
-
-    def __str__(self) -> str:
-        return f"{self.base}.size({self.key})"
+    def _step(self, base: Any) -> Any:
+        return base.size(self.key)
 
 
 @final
@@ -363,12 +341,10 @@ class StrideOf(AccessPath):
     """`base.stride(key)` of a tensor."""
 
     __slots__ = ()
+    _text = "{0.base}.stride({0.key})"
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return _base(self).resolve(slots).stride(self.key)
-
-    def __str__(self) -> str:
-        return f"{self.base}.stride({self.key})"
+    def _step(self, base: Any) -> Any:
+        return base.stride(self.key)
 
 
 @final
@@ -376,16 +352,7 @@ class OffsetOf(AccessPath):
     """`base.storage_offset()` of a tensor."""
 
     __slots__ = ()
+    _text = "{0.base}.storage_offset()"
 
-    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return _base(self).resolve(slots).storage_offset()
-
-    def __str__(self) -> str:
-        return f"{self.base}.storage_offset()"
-
-
-def _base(path: AccessPath) -> AccessPath:
-    base = path.base
-    if base is None:
-        raise TypeError(f"{type(path).__name__} needs a base")
-    return base
+    def _step(self, base: Any) -> Any:
+        return base.storage_offset()

@@ -43,7 +43,7 @@ from torchjit_fx.numpy.calls import array_attribute, array_rows, call_arrays
 from torchjit_fx.ownership import owns
 from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute, may_be_gradient
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
-from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
+from torchjit_fx.records import RecordTable, key_set_of, kind_of
 from torchjit_fx.region_end import compile_region
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.subclasses import (
@@ -62,6 +62,7 @@ from torchjit_fx.tracing import Recorder
 from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.unit_interval import decided
 from torchjit_fx.versions import CaptureFakeMode
+from torchjit_torch.layouts import is_leaf
 
 __all__ = ["TensorDomain", "forget_outcomes"]
 

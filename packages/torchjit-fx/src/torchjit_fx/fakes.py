@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, final
 
+import attrs
 import torch
 
 from torchjit_core.expr import Expr
@@ -38,6 +39,7 @@ def _anchor() -> torch.Tensor:
 
 
 @final
+@attrs.define(eq=False)
 class FakeFactory:
     """Converts between records and fakes.
 
@@ -48,17 +50,10 @@ class FakeFactory:
         expression: the expression (or int) of a torch.SymInt.
     """
 
-    def __init__(
-        self,
-        mode: CaptureFakeMode,
-        records: RecordTable,
-        sym_int: Callable[[Expr], Any],
-        expression: Callable[[Any], int | Expr],
-    ) -> None:
-        self.mode = mode
-        self.records = records
-        self.sym_int = sym_int
-        self.expression = expression
+    mode: CaptureFakeMode
+    records: RecordTable
+    sym_int: Callable[[Expr], Any]
+    expression: Callable[[Any], int | Expr]
 
     def make(self, record: TensorRecord) -> torch.Tensor:
         """A new fake tensor with this metadata, alone on its memory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from torchjit_core.paths import AccessPath, Arg, Attr, Cell, ClassAttr, InstanceAttr, Item, Pinned
+from torchjit_core.paths import AccessPath, Arg, Attr, Cell, InstanceAttr, Item, Pinned
 
 __all__ = ["is_module_state", "module_name", "placeholder_name"]
 
@@ -33,7 +33,7 @@ def placeholder_name(path: AccessPath) -> str:
                 parts.append(step.base.item_name(step.key))
             else:
                 parts.append(str(step.key))
-        elif isinstance(step, Attr | InstanceAttr | ClassAttr):
+        elif isinstance(step, Attr | InstanceAttr):
             if step.key not in _REGISTRIES:
                 parts.append(step.key)
         elif not isinstance(step, Cell):

@@ -45,17 +45,7 @@ class Node:
     def is_int(self) -> bool:
         return False
 
-    def is_bool(self) -> bool:
-        return False
-
-    def is_float(self) -> bool:
-        return False
-
-    def is_nested_int(self) -> bool:
-        return False
-
-    def nested_int(self) -> None:
-        return None
+    is_bool = is_float = is_nested_int = is_int
 
     def has_hint(self) -> bool:
         return True
@@ -66,14 +56,10 @@ class Node:
     def is_constant(self) -> bool:
         raise NotImplementedError  # abstract: integers, truth values and floats hold different things
 
-    def maybe_as_int(self) -> int | None:
+    def maybe_as_int(self) -> Raw:
         return None
 
-    def maybe_as_float(self) -> float | None:
-        return None
-
-    def maybe_as_bool(self) -> bool | None:
-        return None
+    maybe_as_float = maybe_as_bool = nested_int = maybe_as_int
 
     def wrap_int(self, value: int) -> Raw:
         return self.int_kind(constant(int(value)), self.context)

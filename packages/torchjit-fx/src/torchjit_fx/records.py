@@ -13,7 +13,7 @@ import torch
 from torchjit_core.expr import Expr
 from torchjit_fx.followed_classes import is_followed
 
-__all__ = ["DETACHED", "RecordTable", "TensorRecord", "is_leaf", "is_structseq", "key_set_of", "kind_of"]
+__all__ = ["DETACHED", "RecordTable", "TensorRecord", "is_structseq", "key_set_of", "kind_of"]
 
 Dim = int | Expr
 DETACHED = 2
@@ -119,11 +119,3 @@ def _kind_by_keys(t: torch.Tensor, key_set: int) -> tuple[bool, bool, bool, bool
 def is_structseq(cls: type) -> bool:
     """Is this one of torch's named result types (`torch.return_types.max`)?"""
     return issubclass(cls, tuple) and cls.__module__ == "torch.return_types"
-
-
-def is_leaf(tensor: torch.Tensor) -> bool:
-    """As autograd has it; a view made under no_grad whose base was written since has lost its node, and is none."""
-    try:
-        return tensor.is_leaf
-    except RuntimeError:
-        return False

@@ -80,6 +80,8 @@ class SimpleSizes:
     def hint(self, expr: Expr) -> int:
         return expr.evaluate(self.values)
 
+    example = hint
+
     def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
         known = condition.known()
         if known is not None:
@@ -98,9 +100,6 @@ class SimpleSizes:
 
     def sources(self) -> dict[Symbol, AccessPath]:
         return self._sources
-
-    def example(self, expr: Expr) -> int:
-        return self.hint(expr)
 
     def laid_out(self, condition: Condition, location: CodeLocation | None) -> None:
         self.guard(condition, location)
@@ -160,8 +159,7 @@ class _Context:
     def mark(self) -> int:
         return 0
 
-    def call_mark(self) -> int:
-        return 0
+    call_mark = mark
 
     def may_catch(self, anything: bool = False) -> bool:
         """Proxies run Python for real: nobody knows what is around a call."""

@@ -102,6 +102,7 @@ class _Call:
 
 
 @final
+@attrs.define(eq=False)
 class Recorder:
     """The steps of one region.
 
@@ -114,34 +115,26 @@ class Recorder:
         notice: says when the region has become large.
     """
 
-    def __init__(
-        self,
-        metas: MetaService,
-        modes: TorchModes,
-        shared: MetaCache,
-        transcripts: TranscriptCache,
-        inputs: InputMemory,
-        notice: LargeCaptureNotice,
-    ) -> None:
-        self.notice = notice
-        self.metas = metas
-        self.modes = modes
-        self.steps: list[Step] = []
-        self.writes: list[Storage] = []  # in order, of all scopes
-        self._shared = shared
-        self._transcripts = transcripts
-        self._own = MetaCache()
-        self._inputs = inputs
-        self.scope: StepScope | None = None
-        self.place = Place(modes)
-        self.data = AssignedData()
-        self._checkpoints: list[Checkpoint] = []
-        self._checkpoint_count = 0
-        self._remembered: list[tuple[list[Step], tuple[int, GraphBreak] | None]] = []
-        self.selections = Selections()
-        # Memory that eager may refuse to write, see `transforms`, and where to break then.
-        self.several_views: dict[int, int] = {}
-        self._overlapping: dict[TensorRecord, bool] = {}  # those with symbols; what was decided is guarded
+    metas: MetaService
+    modes: TorchModes
+    _shared: MetaCache
+    _transcripts: TranscriptCache
+    _inputs: InputMemory
+    notice: LargeCaptureNotice
+    steps: list[Step] = attrs.field(factory=list, init=False)
+    writes: list[Storage] = attrs.field(factory=list, init=False)  # in order, of all scopes
+    _own: MetaCache = attrs.field(factory=MetaCache, init=False)
+    scope: StepScope | None = attrs.field(default=None, init=False)
+    place: Place = attrs.field(default=attrs.Factory(lambda self: Place(self.modes), takes_self=True), init=False)
+    data: AssignedData = attrs.field(factory=AssignedData, init=False)
+    _checkpoints: list[Checkpoint] = attrs.field(factory=list, init=False)
+    _checkpoint_count: int = attrs.field(default=0, init=False)
+    _remembered: list[tuple[list[Step], tuple[int, GraphBreak] | None]] = attrs.field(factory=list, init=False)
+    selections: Selections = attrs.field(factory=Selections, init=False)
+    # Memory that eager may refuse to write, see `transforms`, and where to break then.
+    several_views: dict[int, int] = attrs.field(factory=dict, init=False)
+    # Those with symbols; what was decided is guarded.
+    _overlapping: dict[TensorRecord, bool] = attrs.field(factory=dict, init=False)
 
     def call(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Record one call and give its raw result.

@@ -21,37 +21,8 @@ __all__ = [
 ]
 
 
-def keep_portable_guards_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
-    """Accepted for upstream's sake; every guard is kept."""
-    return _all(guard_entries)
-
-
-def keep_tensor_guards_unsafe(guard_entries: Sequence[Any], keep_parameters: bool = False) -> list[bool]:
-    """Accepted for upstream's sake; every guard is kept."""
-    return _all(guard_entries)
-
-
 def skip_all_guards_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
     """Accepted for upstream's sake; every guard is kept."""
-    return _all(guard_entries)
-
-
-def skip_guard_on_all_nn_modules_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
-    """Accepted for upstream's sake; every guard is kept."""
-    return _all(guard_entries)
-
-
-def skip_guard_on_globals_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
-    """Accepted for upstream's sake; every guard is kept."""
-    return _all(guard_entries)
-
-
-def skip_guard_on_inbuilt_nn_modules_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
-    """Accepted for upstream's sake; every guard is kept."""
-    return _all(guard_entries)
-
-
-def _all(guard_entries: Sequence[Any]) -> list[bool]:
     if not isinstance(guard_entries, Sequence):
         raise wrong_type(
             "guard_entries",
@@ -59,3 +30,13 @@ def _all(guard_entries: Sequence[Any]) -> list[bool]:
             "a list of guards: pass the function itself as options={'guard_filter_fn': ...}",
         )
     return [True] * len(guard_entries)
+
+
+keep_portable_guards_unsafe = skip_all_guards_unsafe
+skip_guard_on_all_nn_modules_unsafe = skip_guard_on_inbuilt_nn_modules_unsafe = skip_all_guards_unsafe
+skip_guard_on_globals_unsafe = skip_all_guards_unsafe
+
+
+def keep_tensor_guards_unsafe(guard_entries: Sequence[Any], keep_parameters: bool = False) -> list[bool]:
+    """Accepted for upstream's sake; every guard is kept."""
+    return skip_all_guards_unsafe(guard_entries)

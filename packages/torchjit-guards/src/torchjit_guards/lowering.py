@@ -38,7 +38,6 @@ from torchjit_core.paths import (
     Arg,
     Attr,
     Cell,
-    ClassAttr,
     Computed,
     InstanceAttr,
     Item,
@@ -59,7 +58,7 @@ __all__ = ["Lowered", "lower"]
 Op: TypeAlias = "tuple[int, int, int, int, object, object, int]"
 _INT64 = range(-(2**63), 2**63)
 _LOADS: dict[type[AccessPath], int] = {
-    InstanceAttr: OPS["LOAD_INSTANCE"], ClassAttr: OPS["LOAD_CLASS"], Item: OPS["LOAD_ITEM"],
+    InstanceAttr: OPS["LOAD_INSTANCE"], Item: OPS["LOAD_ITEM"],
     Attr: OPS["LOAD_ATTR"], Cell: OPS["LOAD_CELL"], TypeOf: OPS["LOAD_TYPE"],
     Referent: OPS["LOAD_REFERENT"], Computed: OPS["LOAD_COMPUTED"], SizeOf: OPS["LOAD_SIZE"],
     StrideOf: OPS["LOAD_STRIDE"], OffsetOf: OPS["LOAD_OFFSET"],

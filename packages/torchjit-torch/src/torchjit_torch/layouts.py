@@ -1,4 +1,4 @@
-"""How tensors lie in memory."""
+"""How tensors lie in memory, and in the history of autograd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["contiguous_strides", "is_static", "overlaps_itself", "storage_key"]
+__all__ = ["contiguous_strides", "is_leaf", "is_static", "overlaps_itself", "storage_key"]
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -18,6 +18,14 @@ def storage_key(tensor: torch.Tensor) -> int:
 def is_static(tensor: torch.Tensor) -> bool:
     """Are its sizes and strides numbers?"""
     return all(type(n) is int for n in (*tensor.shape, *tensor.stride()))
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Is it a leaf of autograd? Not a view whose base was written since it was made under no_grad: torch refuses to tell."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
 
 
 def overlaps_itself(sizes: Sequence[int], strides: Sequence[int]) -> bool:

@@ -160,9 +160,7 @@ class ConcreteDomain:
     def binary(self, function: Callable[..., object], left: Box, right: Box) -> Box:
         return Box(function(left.value, right.value))
 
-    @_real
-    def compare(self, function: Callable[..., object], left: Box, right: Box) -> Box:
-        return Box(function(left.value, right.value))
+    compare = binary
 
     def is_(self, left: Box, right: Box) -> bool:
         return left.value is right.value

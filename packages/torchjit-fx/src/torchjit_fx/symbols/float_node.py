@@ -108,6 +108,8 @@ class FloatNode(Node):
     def sym_float(self) -> FloatNode:
         return self
 
+    pos = sym_float
+
     def sym_int(self) -> Operand:
         return self.trunc()
 
@@ -147,9 +149,6 @@ class FloatNode(Node):
 
     def abs(self) -> FloatNode:
         return self._derive("abs({})", abs)
-
-    def pos(self) -> FloatNode:
-        return self
 
     def _derive(self, template: str, fn: Function, *others: Operand) -> FloatNode:
         return derived(self.context, template, fn, self, *others)

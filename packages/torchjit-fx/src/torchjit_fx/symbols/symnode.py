@@ -49,9 +49,7 @@ class IntNode(Node):
     def has_hint(self) -> bool:
         return not self.context.is_fresh(self.expression.symbols)
 
-    @property
-    def constant(self) -> int | None:
-        return self.expression.value
+    constant = property(maybe_as_int)
 
     @property
     def hint(self) -> int | None:

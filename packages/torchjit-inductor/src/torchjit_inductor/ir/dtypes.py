@@ -14,7 +14,6 @@ __all__ = [
     "compute_dtype",
     "is_float",
     "is_int",
-    "is_signed_int",
 ]
 
 FLOATS: frozenset[torch.dtype] = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -35,11 +34,6 @@ def is_float(dtype: torch.dtype) -> bool:
 def is_int(dtype: torch.dtype) -> bool:
     """An integer type; bool is none."""
     return dtype in INTS
-
-
-def is_signed_int(dtype: torch.dtype) -> bool:
-    """An integer type with a sign."""
-    return dtype in INTS and dtype != torch.uint8
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:

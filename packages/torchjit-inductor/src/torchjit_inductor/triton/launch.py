@@ -47,6 +47,7 @@ class Variant:
 
 
 @final
+@attrs.define(eq=False)
 class KernelVariants:
     """A kernel's specialisations, each compiled when it is first needed.
 
@@ -58,16 +59,11 @@ class KernelVariants:
         cache: machine code, or who is at it, by text and options: shared by kernels with one text.
     """
 
-    def __init__(
-        self,
-        kernel: LoopKernel,
-        buffers: Mapping[str, Buffer],
-        plan: TilePlan | DotPlan,
-        arch: int,
-        cache: dict[tuple[object, ...], Future[MachineCode]],
-    ) -> None:
-        self.kernel, self.buffers, self.plan, self.arch = kernel, buffers, plan, arch
-        self._cache = cache
+    kernel: LoopKernel
+    buffers: Mapping[str, Buffer]
+    plan: TilePlan | DotPlan
+    arch: int
+    _cache: dict[tuple[object, ...], Future[MachineCode]]
 
     def source(self, variant: Variant) -> str:
         """The kernel's text."""

@@ -31,7 +31,6 @@ from torchjit_vm.capture import (
 )
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import Builtin, builtin, by_position
-from torchjit_vm.capture.directory import directory
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import namespace
@@ -195,7 +194,7 @@ def _id(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
 def _dir(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if not args:
         raise domain.graph_break(OWN_FRAME, "dir")
-    return directory(domain, args[0])
+    return None
 
 
 @builtin(hash)

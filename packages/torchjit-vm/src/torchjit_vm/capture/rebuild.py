@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath, Arg, Attr, Cell, ClassAttr, Drawn, InstanceAttr, Item, Pinned
+from torchjit_core.paths import AccessPath, Arg, Attr, Cell, Drawn, InstanceAttr, Item, Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.class_making import make_class, part_of
@@ -276,7 +276,7 @@ def _is_passed_on(value: Const) -> bool:
     return type(real) in (tuple, frozenset, str, bytes, float, complex) and type(value.path) in _PLACES
 
 
-_PLACES = (Arg, Attr, InstanceAttr, ClassAttr, Item, Cell)
+_PLACES = (Arg, Attr, InstanceAttr, Item, Cell)
 """Where objects lie. What is computed is new each time."""
 
 
