@@ -14,9 +14,9 @@ _LIGHT = {
     "torchjit_aot", "torchjit_aot.ambient", "torchjit_aot.compiler_protocol", "torchjit_aot.passes",
     "torchjit_aot.run_eagerly", "torchjit_aot.settings", "torchjit_torch", "torchjit_torch.operators",
     "torchjit_fx", "torchjit_fx.marks", "torchjit_fx.strictness", "torchjit_backends", "torchjit_backends.options",
-    "torchjit_backends.others",
+    "torchjit_backends.others", "torchjit_store", "torchjit_store.settings",
 }  # fmt: skip
-"""Of AOT autograd, of the tensor domain and of backends: what says how, without doing it."""
+"""Of AOT autograd, of the tensor domain, of backends and of stored entries: what says how, without doing it."""
 _PAGES = {"torchjit_report.diagram", "torchjit_report.html", "torchjit_report.highlight", "torchjit_report.view"}
 """Of the report: what writes pages and pictures. What records events is light."""
 _OTHERS = {

@@ -26,6 +26,8 @@ def compiles() -> Any:
         ("TORCHJIT_FORCE_DISABLE_CACHES", "maybe", "TORCHJIT_FORCE_DISABLE_CACHES='maybe'"),
         ("TORCHJIT_ON_ERROR", "riase", "TORCHJIT_ON_ERROR='riase': want 'raise' or 'eager'; did you mean 'raise'?"),
         ("TORCHJIT_ON_ERROR", "Eager ", "TORCHJIT_ON_ERROR='Eager '"),
+        ("TORCHJIT_STORE", "verfy", "TORCHJIT_STORE='verfy': want on, off, read or verify; did you mean 'verify'?"),
+        ("TORCHJIT_TRUST_REMOTE", "sometimes", "TORCHJIT_TRUST_REMOTE='sometimes'"),
         ("TORCHJIT_LOGS", "recompile", "TORCHJIT_LOGS: 'recompile'; did you mean 'recompiles'"),
         ("TORCHJIT_LOGS", "+guards,-nonsense", "TORCHJIT_LOGS: 'nonsense'"),
         ("TORCHJIT_TRACE", "/dev/null", "TORCHJIT_TRACE='/dev/null'"),
@@ -54,7 +56,7 @@ def test_wrong_variables_are_refused_each_time(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("TORCHJIT_DISABLE", " False"), ("TORCHJIT_FORCE_DISABLE_CACHES", "on"), ("TORCHJIT_ON_ERROR", ""), ("TORCHJIT_LOGS", ""),
+        ("TORCHJIT_DISABLE", " False"), ("TORCHJIT_FORCE_DISABLE_CACHES", "on"), ("TORCHJIT_ON_ERROR", ""), ("TORCHJIT_LOGS", ""), ("TORCHJIT_STORE", ""),
         ("TORCHJIT_COMPILER_SECONDS", "inf"), ("TORCHJIT_SOMETHING_OF_A_PROGRAM", "x"), ("TORCHJIT_EXAMPLES", "3"),
     ],
 )  # fmt: skip
@@ -70,7 +72,7 @@ def test_right_variables_are_taken(name: str, value: str, monkeypatch: pytest.Mo
         ("cache_size_limit", 1.5, None), ("cache_size_limit", 2.0, "2"), ("unroll_limit", None, None),
         ("large_capture_seconds", float("nan"), None), ("large_capture_seconds", "30", "30.0"), ("large_capture_seconds", True, None),
         ("automatic_dynamic_shapes", 1.0, "True"), ("capture_scalar_outputs", "yes", "True"), ("capture_scalar_outputs", "Flase", "False"),
-        ("caches", None, None), ("disable", 0.0, "False"), ("on_error", "riase", "'raise'"), ("on_error", "EAGER", "'eager'"),
+        ("caches", None, None), ("store", "reed", "'read'"), ("store", 3, None), ("disable", 0.0, "False"), ("on_error", "riase", "'raise'"), ("on_error", "EAGER", "'eager'"),
         ("on_error", None, None), ("reorderable_logging_functions", print, "{<built-in function print>}"),
         ("reorderable_logging_functions", ["print"], None),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import torchjit
-from torchjit.config import config, describe_settings
+from torchjit.config import config, describe_settings, store_settings
 from torchjit.options import make_options
 from torchjit_core.reasons import UserAttributeError, UserError
 from torchjit_session.settings import Settings
@@ -28,6 +28,24 @@ def test_wrong_settings(name: str, value: object, error: type[UserError], said: 
     with pytest.raises(error, match="TJ-API-0") as caught, config.patch({name: value}):
         pass
     assert said in str(caught.value)
+
+
+def test_the_store_is_what_the_environment_says_over_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCHJIT_STORE", "TORCHJIT_FORCE_DISABLE_CACHES"):
+        monkeypatch.delenv(name, raising=False)
+    assert store_settings().mode == "off" and not store_settings().reads
+    with config.patch(store="read"):
+        assert store_settings().reads and not store_settings().writes
+        monkeypatch.setenv("TORCHJIT_STORE", "verify")
+        monkeypatch.setenv("TORCHJIT_CACHE_DIR", "somewhere")
+        monkeypatch.setenv("TORCHJIT_BUNDLE_KEY", "hush")
+        settings = store_settings()
+        assert settings.verifies and settings.writes and settings.cache_dir == "somewhere"
+        assert settings.secret == b"hush" and "hush" not in repr(settings)
+        with config.patch(caches=False):
+            assert store_settings().mode == "off"
+        monkeypatch.setenv("TORCHJIT_FORCE_DISABLE_CACHES", "1")
+        assert store_settings().mode == "off"
 
 
 def test_each_setting_is_described() -> None:

@@ -9,6 +9,7 @@ import attrs
 
 from torchjit_core.kinds import choice
 from torchjit_session.backend_calls import Backend
+from torchjit_store.settings import Mode, StoreSettings
 
 __all__ = ["Host", "Settings"]
 
@@ -46,7 +47,9 @@ class Settings:
         reorderable_logging_functions: functions that only report, such as `print`, whose calls inside a region are made at
             its end, in order, rather than break the graph. Warnings and records of
             `logging` are always treated so where that cannot be told from the outside.
-        caches: keep kernels on disk between processes.
+        caches: keep kernels and compiled entries on disk between processes.
+        store: compiled entries on disk, which spare a later process capture and compilation: `on` reads and writes them, `read` only reads,
+            `verify` also captures and compares what it has read, `off` does nothing.
         disable: compile nothing: what has no specialisation runs as it is.
         suppress_errors: errors of a backend that the program passed do not reach it either, where nothing else says what
             they do: a warning, and the code runs as it is.
@@ -73,6 +76,10 @@ class Settings:
         default=True,
         metadata={"upstream": "torch._inductor.config.force_disable_caches (the opposite)", "read": "by `compile`"},
     )
+    store: Mode = attrs.field(
+        default="off",
+        metadata={**_OURS, "kind": choice("off", "on", "read", "verify"), "read": "before each compilation"},
+    )
     disable: bool = attrs.field(default=False, metadata={"read": "before each compilation"})
     suppress_errors: bool = attrs.field(default=False, metadata={"read": "when a backend fails"})
 
@@ -86,8 +93,10 @@ class Host:
         settings: those of now, frozen.
         is_off: is nothing to be compiled?
         lookup_backend: the backend of a name, or of what the program passed.
+        store: where compiled entries are kept now, and what is done with them.
     """
 
     settings: Callable[[], Settings]
     is_off: Callable[[], bool]
     lookup_backend: Callable[[str | Backend], Backend]
+    store: Callable[[], StoreSettings] = StoreSettings

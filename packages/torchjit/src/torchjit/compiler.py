@@ -19,7 +19,7 @@ from torchjit.backends import (
     lookup_backend,
     with_arguments,
 )
-from torchjit.config import config
+from torchjit.config import config, store_settings
 from torchjit.environment import read_environment
 from torchjit.exc import UserError, told
 from torchjit.options import Options, make_options
@@ -43,7 +43,7 @@ __all__ = ["compilation_of", "compile", "is_compiled", "replace_torch_compile", 
 _C = TypeVar("_C", bound=Callable[..., Any])
 """What is compiled keeps its type: a function its signature, a module its class."""
 
-_HOST = Host(config.snapshot, config.is_off, lookup_backend)
+_HOST = Host(config.snapshot, config.is_off, lookup_backend, store_settings)
 
 BAD_ARGUMENT = reason(
     "TJ-API-031",

@@ -19,14 +19,16 @@ from typing import Any, final
 import attrs
 
 from torchjit.described import Described, described_fields, kind_of
+from torchjit.environment import read_environment
 from torchjit.exc import UserAttributeError, unknown_name, wrong_type
 from torchjit.instead import SETTINGS
 from torchjit_core.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, SOURCES, number
 from torchjit_core.reasons import reason
 from torchjit_session import upstream
 from torchjit_session.settings import Settings
+from torchjit_store.settings import StoreSettings
 
-__all__ = ["Config", "Settings", "config", "describe_settings"]
+__all__ = ["Config", "Settings", "config", "describe_settings", "store_settings"]
 
 BAD_SETTING = reason(
     "TJ-API-061",
@@ -151,3 +153,15 @@ class Config:
 
 
 config = Config()
+
+
+def store_settings() -> StoreSettings:
+    """Where compiled entries are kept now, and what is done with them."""
+    environment, settings = read_environment(), config.snapshot()
+    return StoreSettings(
+        mode="off" if environment.caches_off or not settings.caches else environment.store or settings.store,
+        cache_dir=environment.cache_dir,
+        remote=environment.remote_cache,
+        secret=None if environment.bundle_key is None else environment.bundle_key.encode(),
+        trusts_remote=environment.trust_remote,
+    )

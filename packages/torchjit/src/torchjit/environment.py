@@ -9,13 +9,14 @@ import difflib
 import math
 import os
 from pathlib import Path
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import attrs
 
 from torchjit.described import Described
 from torchjit.exc import UserError
 from torchjit_core.reasons import reason
+from torchjit_store.settings import Mode
 
 __all__ = ["BAD_VARIABLE", "VARIABLES", "Environment", "read_environment"]
 
@@ -55,6 +56,20 @@ VARIABLES = (
         "by `compile`",
     ),
     Described(
+        "TORCHJIT_STORE", "`on`, `off`, `read` or `verify`", "", "The setting `store`, and over it.", "", "before each compilation"
+    ),
+    Described(
+        "TORCHJIT_REMOTE_CACHE", "a URL that fsspec knows", "", "Compiled entries that are not on this machine are looked for there, and written there.",
+        "", "before each compilation",
+    ),
+    Described(
+        "TORCHJIT_BUNDLE_KEY", "a secret", "", "What bundles and remote entries are signed with: they are code, and are taken only with a right signature.",
+        "", "before each compilation",
+    ),
+    Described(
+        "TORCHJIT_TRUST_REMOTE", _SWITCH, "0", "Take remote entries without a signature.", "", "before each compilation"
+    ),
+    Described(
         "TORCHJIT_PROGRESS", _SWITCH, "1", "A line on the terminal says what is being compiled, once that takes longer than a second.", "",
         "by the first `compile`",
     ),
@@ -92,6 +107,10 @@ class Environment:
     debug_dir: Path | None = None
     cache_dir: str | None = None
     caches_off: bool = False
+    store: Mode | None = None
+    remote_cache: str | None = None
+    bundle_key: str | None = attrs.field(default=None, repr=False)
+    trust_remote: bool = False
     progress: bool = True
     on_error: Literal["raise", "eager"] | None = None
     compiler_seconds: float = 600.0
@@ -111,6 +130,9 @@ def read_environment() -> Environment:
     on_error = _one_of(
         "TORCHJIT_ON_ERROR", os.environ.get("TORCHJIT_ON_ERROR", ""), ("", "raise", "eager"), "'raise' or 'eager'"
     )
+    store = _one_of(
+        "TORCHJIT_STORE", os.environ.get("TORCHJIT_STORE", ""), ("", *get_args(Mode)), "on, off, read or verify"
+    )
     named_by = next((name for name in ("CXX", "CC") if os.environ.get(name, "").strip()), None)
     return Environment(
         disable=_flag("TORCHJIT_DISABLE")
@@ -122,6 +144,10 @@ def read_environment() -> Environment:
         debug_dir=Path(debug) if debug else None,
         cache_dir=os.environ.get("TORCHJIT_CACHE_DIR") or None,
         caches_off=_flag("TORCHJIT_FORCE_DISABLE_CACHES"),
+        store=store or None,  # type: ignore[arg-type]  # one of its words
+        remote_cache=os.environ.get("TORCHJIT_REMOTE_CACHE") or None,
+        bundle_key=os.environ.get("TORCHJIT_BUNDLE_KEY") or None,
+        trust_remote=_flag("TORCHJIT_TRUST_REMOTE"),
         progress=_flag("TORCHJIT_PROGRESS", "1"),
         on_error=on_error or None,  # type: ignore[arg-type]  # one of its words
         compiler_seconds=_seconds("TORCHJIT_COMPILER_SECONDS", 600.0),
