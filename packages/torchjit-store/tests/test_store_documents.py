@@ -75,7 +75,7 @@ def test_paths_are_interned_again() -> None:
     obj = object()
     paths = (
         Arg.of(0, "x"), Arg.of(1, "args", ("a", "*b")), Pinned.of(obj, "here"), Arg.of(0, "x").attr("weight"), Arg.of(0, "x").instance_attr("a"),
-        Arg.of(0, "x").class_attr("f").cell(), Arg.of(0, "x").item(1), Arg.of(0, "x").item(True), Arg.of(0, "x").item((1, "k")),
+        Arg.of(0, "x").attr("f").cell(), Arg.of(0, "x").item(1), Arg.of(0, "x").item(True), Arg.of(0, "x").item((1, "k")),
         Arg.of(0, "x").type_of(), Arg.of(0, "x").referent(), Arg.of(0, "x").size(2), Arg.of(0, "x").stride(0), Arg.of(0, "x").offset(),
     )  # fmt: skip
     for before, after in zip(paths, again(paths), strict=True):

@@ -23,7 +23,6 @@ from torchjit_core.paths import (
     Arg,
     Attr,
     Cell,
-    ClassAttr,
     Computed,
     Drawn,
     InstanceAttr,
@@ -323,7 +322,6 @@ def _mros(building: _Building, header: tuple[Any, ...], columns: Columns, raws: 
 _KEYED: Final[dict[str, Callable[[Any, Any], AccessPath]]] = {
     Attr.__name__: AccessPath.attr,
     InstanceAttr.__name__: AccessPath.instance_attr,
-    ClassAttr.__name__: AccessPath.class_attr,
     Item.__name__: AccessPath.item,
     Computed.__name__: AccessPath.computed,
     SizeOf.__name__: AccessPath.size,
