@@ -21,14 +21,8 @@ from torchjit_fx.flex_attention import FlexAttention
 from torchjit_inductor.attention.kernels import attention_problem
 from torchjit_inductor.attention.parts import join_text, part_text
 from torchjit_inductor.attention.sizes import Varying, numbers_of, varying_sizes
-from torchjit_inductor.attention.text import (
-    AttentionProblem,
-    KernelText,
-    Tiles,
-    forward_text,
-    keys_text,
-    queries_text,
-)
+from torchjit_inductor.attention.text import forward_text, keys_text, queries_text
+from torchjit_inductor.attention.writer import AttentionProblem, KernelText, Tiles
 from torchjit_inductor.lowering.sizes import expression, meta_of
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.compile import jit_function

@@ -37,7 +37,8 @@ from torchjit_inductor.attention import kernels as kernels_of_attention
 from torchjit_inductor.attention.kernels import argument_types, tiles_for
 from torchjit_inductor.attention.parts import join_text, part_text, tiles_of_parts
 from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units
-from torchjit_inductor.attention.text import KernelText, Tiles, forward_text, keys_text
+from torchjit_inductor.attention.text import forward_text, keys_text
+from torchjit_inductor.attention.writer import KernelText, Tiles
 from torchjit_inductor.lowering.registry import LOWERINGS
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.triton.backend import TritonBackend

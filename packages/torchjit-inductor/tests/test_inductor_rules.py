@@ -208,5 +208,12 @@ for module in sys.argv[1:]:
 
 def test_modules_may_be_imported_first() -> None:
     """Each in a fork of a process that has imported torch alone, which takes seconds."""
-    modules = ("attention.kernels", "attention.text", "triton.expressions", "triton.backend", "steps")
+    modules = (
+        "attention.kernels",
+        "attention.text",
+        "attention.writer",
+        "triton.expressions",
+        "triton.backend",
+        "steps",
+    )
     subprocess.run([sys.executable, "-c", IMPORTED_FIRST, *modules], check=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -11,7 +11,6 @@ import torch
 
 from torchjit_core.reasons import UserTypeError
 from torchjit_core.user_errors import RecompileLimitExceeded
-from torchjit_session import stance, upstream
 from torchjit_session.backend_calls import aot_eager, call_backend, is_ours
 from torchjit_session.compilation import Compilation
 from torchjit_session.inlining import is_user_file
@@ -64,14 +63,6 @@ def test_a_host_that_is_off_compiles_nothing() -> None:
     session = session_of(scaled, off=True)
     call(session, X, 2)
     assert session.specializations == []
-
-
-@pytest.fixture
-def forced() -> Iterator[None]:
-    before = stance.own_stance()
-    stance.become(upstream.Stance("default", "aot_eager"))
-    yield
-    stance.become(before)
 
 
 def test_the_host_knows_the_backend_that_a_stance_forces(forced: None) -> None:

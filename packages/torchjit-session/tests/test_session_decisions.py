@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,7 +26,6 @@ from torchjit_session import (
     inlining,
     marks,
     plain_calls,
-    stance,
     upstream,
 )
 from torchjit_session.backend_calls import GraphRaised, aot_eager
@@ -85,14 +84,6 @@ def test_settings_fill_in_what_the_call_leaves_open() -> None:
     assert terms_of(Settings(recompile_limit=3), limit=1).recompile_limit == 1
     assert terms_of(dynamic=True).dynamic is True and terms_of().dynamic is None
     assert fx_settings(terms_of(users=True), errors_in_tries=False).node_values
-
-
-@pytest.fixture
-def forced() -> Iterator[None]:
-    before = stance.own_stance()
-    stance.become(upstream.Stance("default", "aot_eager"))
-    yield
-    stance.become(before)
 
 
 def test_a_forced_backend_is_named_so_its_errors_are_not_the_users(forced: None) -> None:

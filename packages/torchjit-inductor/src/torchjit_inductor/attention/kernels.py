@@ -19,15 +19,8 @@ from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.attention.formulas import Formulas, attention_formulas
 from torchjit_inductor.attention.parts import join_text, part_text, scratch_sizes, tiles_of_parts
 from torchjit_inductor.attention.sizes import NOTHING, Number, Varying, covers, numbers_of, plain, typical
-from torchjit_inductor.attention.text import (
-    AttentionProblem,
-    KernelText,
-    ListLayout,
-    Tiles,
-    forward_text,
-    keys_text,
-    queries_text,
-)
+from torchjit_inductor.attention.text import forward_text, keys_text, queries_text
+from torchjit_inductor.attention.writer import AttentionProblem, KernelText, ListLayout, Tiles
 from torchjit_inductor.ir.kernel import Buffer
 from torchjit_inductor.ir.values import IN_ORDER, PASSES, walk
 from torchjit_inductor.lowering.sizes import NotLowered

@@ -11,14 +11,8 @@ from typing import final
 import attrs
 
 from torchjit_inductor.attention.sizes import Number, covers, size_text, typical
-from torchjit_inductor.attention.text import (
-    AttentionProblem,
-    KernelText,
-    Tiles,
-    Writer,
-    forward_lines,
-    function_of_lines,
-)
+from torchjit_inductor.attention.text import forward_lines
+from torchjit_inductor.attention.writer import AttentionProblem, KernelText, Tiles, Writer, function_of_lines
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, power_of_two
 
 __all__ = ["join_text", "part_text", "scratch_sizes", "tiles_of_parts"]

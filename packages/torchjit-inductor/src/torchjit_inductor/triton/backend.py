@@ -16,7 +16,7 @@ from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.attention.kernels import AttentionKernels, attention_problem
 from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units, varying_sizes
-from torchjit_inductor.attention.text import AttentionProblem
+from torchjit_inductor.attention.writer import AttentionProblem
 from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
