@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, final, runtime_checkable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import attrs
 
 from torchjit_core.reasons import Reason
 
 __all__ = [
-    "Made", "NotStorable", "NotYetStorable", "Storable", "collecting_reliance", "how_made", "is_maker", "made_by", "maker", "relied_on",
+    "Growing", "Made", "NotStorable", "NotYetStorable", "Storable", "collecting_reliance", "grown", "how_made", "is_maker", "made_by",
+    "maker", "relied_on", "when_grown",
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -127,3 +128,27 @@ def how_made(obj: object) -> Made | None:
         return _made.get(obj)
     except TypeError:  # neither hashable nor weakly referable
         return None
+
+
+# -------------------------------------------------------------------------------------- what is compiled later
+class Growing(Protocol):
+    """What waits for more of an entry to be compiled."""
+
+    def grown(self) -> None:
+        """A backward, or a variant of one, has been compiled just now."""
+        ...
+
+
+_growing: WeakValueDictionary[str, Growing] = WeakValueDictionary()
+
+
+def when_grown(compile_id: str, waiting: Growing) -> None:
+    """Tell `waiting`, as long as somebody keeps it alive, whenever more of the entry with this compile id has been compiled."""
+    _growing[compile_id] = waiting
+
+
+def grown(compile_id: str | None) -> None:
+    """A part of an entry was compiled after the entry itself: call this once the part is in its place."""
+    waiting = None if compile_id is None else _growing.get(compile_id)
+    if waiting is not None:
+        waiting.grown()

@@ -48,6 +48,15 @@ class SizeHistory:
         """Did the paths hold different numbers in one of the last captures?"""
         return any(a in seen and b in seen and seen[a] != seen[b] for seen in self._captures)
 
+    def learn(self, other: SizeHistory) -> None:
+        """Take over what another process's calls of the same function have shown. What this one's have shown first stays."""
+        for place, text in other._first.items():
+            if self._first.setdefault(place, text) != text:
+                self._changing.add(place[0])
+        self._changing |= other._changing
+        self._captures[:0] = other._captures
+        del self._captures[:-_KEPT]
+
     def changing(self) -> frozenset[AccessPath]:
         """The paths whose numbers changed."""
         return frozenset(self._changing)

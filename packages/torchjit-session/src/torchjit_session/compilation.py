@@ -182,6 +182,11 @@ class Compilation:
             self._sites[region.key] = site
         return site.door
 
+    def region_behind(self, door: FrontDoor) -> torchjit_vm.Region | None:
+        """The continuation that a front door of this compilation is of."""
+        found = next((site for site in list(self._sites.values()) if site.door is door), None)
+        return found.region if found is not None and found.region.offset is not None else None
+
     def door_for_call(self, function: types.FunctionType) -> FrontDoor | None:
         """The front door of a function that Python calls during a graph break; None leaves it alone."""
         if upstream.rests_below(function):

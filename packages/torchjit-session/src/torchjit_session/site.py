@@ -26,6 +26,7 @@ from torchjit_core.failures import using_policy
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import NotYet, TorchjitError, UserError
 from torchjit_core.showing import shortened
+from torchjit_core.storing import collecting_reliance
 from torchjit_core.turns import turn
 from torchjit_core.user_errors import FailOnRecompile, RecompileLimitExceeded, Unsupported
 from torchjit_frame import Entry, FrontDoor
@@ -49,6 +50,7 @@ from torchjit_session.stance import WOULD_COMPILE, current_stance, forced_backen
 
 if TYPE_CHECKING:
     from torchjit_session.compilation import Compilation
+    from torchjit_session.storing import Shelf
 
 __all__ = ["Site"]
 
@@ -94,6 +96,8 @@ class Site:
         self.specializations: list[Specialization] = []
         self.ran_eagerly = False
         self.first_by_aot_eager = False
+        self.shelf: Shelf | None = None
+        """What was read from disk, if anything was."""
         self._scope: CompilationScope | None = None
         self._unfinished: Specialization | None = None
         self.callers: tuple[CallSite, ...] = ()  # of a continuation inside of a call
@@ -253,19 +257,17 @@ class Site:
             entry.enabled = on and entry.data.forced == forced and not entry.data.used_up
 
     def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
-        shared = borrowed(self, slots)
-        if shared is not None:
-            return shared
+        known = borrowed(self, slots) or self._loaded(slots)
+        if known is not None:
+            return known
         cause, recompile = self._explain_miss(slots)
         if self._limit_reached(recompile):
             return None
         made = Specialization(
             f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend(), settings=self.terms.settings,
         )  # fmt: skip
-        if self.region.code is _MODULE_CALL:
-            made.location = _start_of(getattr(type(slots[0]), "forward", None))
+        self.place(made, slots)
         code = self.code_of(slots)
-        made.filename, made.lineno = code.co_filename, code.co_firstlineno
         self._unfinished = made
         self.specializations.append(made)
         if made is not self.specializations[0]:
@@ -277,7 +279,7 @@ class Site:
             events.emit_lazy("compile_start", lambda: self._described_call(cause, code, slots))
             try:
                 with collector_paused() as collects:
-                    entry = self._capture(slots, made, collects)
+                    entry, captured, relied_on = self._capture(slots, made, collects)
                 if self._scope is not None:
                     self._scope.let_through()  # before an entry raises it at each call
                 ok = True
@@ -286,7 +288,31 @@ class Site:
                 events.emit("compile_end", seconds=made.seconds, ok=ok)
             self.door.append(entry)
             self._unfinished = None
+            if self.terms.host.store().writes and not self.first_by_aot_eager:
+                # Imported here: most processes neither load nor store anything.
+                from torchjit_session import storing  # noqa: PLC0415
+
+                storing.save(self, slots, entry, captured, relied_on)
         return entry
+
+    def _loaded(self, slots: tuple[Any, ...]) -> Entry | None:
+        """An entry from disk that holds for this call. A forced backend and a first call by `aot_eager` are compiled anew."""
+        if not self.terms.host.store().reads:
+            return None
+        # Imported here: most processes neither load nor store anything.
+        from torchjit_session import storing  # noqa: PLC0415
+
+        policy = using_policy(self.terms.failure_policy())
+        with policy, events.activity("load"):
+            found = storing.load(self, slots)
+        return found
+
+    def place(self, made: Specialization, slots: tuple[Any, ...]) -> None:
+        """Note where the code that people know is."""
+        if self.region.code is _MODULE_CALL:
+            made.location = _start_of(getattr(type(slots[0]), "forward", None))
+        code = self.code_of(slots)
+        made.filename, made.lineno = code.co_filename, code.co_firstlineno
 
     def _limit_reached(self, missed: Recompile | None) -> bool:
         """Is there no room for another specialisation? Then that is told."""
@@ -309,7 +335,10 @@ class Site:
         limit = self.terms.settings.accumulated_recompile_limit
         return len(self.specializations) < self.terms.recompile_limit and len(together) < limit
 
-    def _capture(self, slots: tuple[Any, ...], made: Specialization, collects: bool) -> Entry:
+    def _capture(
+        self, slots: tuple[Any, ...], made: Specialization, collects: bool
+    ) -> tuple[Entry, torchjit_vm.Captured, dict[int, Callable[..., Any]]]:
+        """An entry for these slots, what it was made of, and user code that ran meanwhile and that no guard is about."""
         import_capture(self.terms.backend)
         # Imported here: where all is loaded from disk nothing captures. It is there now.
         from torchjit_session.capture import hand_over, interpret  # noqa: PLC0415
@@ -323,7 +352,7 @@ class Site:
             with collector_resumed(collects), events.phase("backend"):
                 return hand_over(self.terms, self._scope, gm, example_inputs, by_aot_eager=self.first_by_aot_eager)
 
-        with events.phase("capture"), self._said_shapes(slots):
+        with events.phase("capture"), self._said_shapes(slots), collecting_reliance() as relied_on:
             captured, domain, sizes = interpret(
                 self.region, slots, self.terms, self.history, made.graphs, compile_graph, owner.door_for,
                 errors_in_tries=self.failures.caught < MOST_CAUGHT,
@@ -349,7 +378,7 @@ class Site:
         breaks = bool(captured.breaks or captured.continuations) and self.terms.settings.capture_calls_at_breaks
         hook = owner.ask_for_call if breaks else None
         entry = Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
-        return _for_one_call(entry) if self.first_by_aot_eager else entry
+        return _for_one_call(entry) if self.first_by_aot_eager else entry, captured, relied_on
 
     def _said_shapes(self, slots: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
         """The marks that `dynamic_shapes=` puts on the arguments of a call of the function itself."""
@@ -404,6 +433,7 @@ class Site:
         self.specializations.clear()
         self.failures.forget()
         self.ran_eagerly = False
+        self.shelf = None
         self.history = torchjit_guards.SizeHistory()
 
     def _forget_unfinished(self) -> None:

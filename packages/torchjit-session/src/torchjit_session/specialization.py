@@ -45,6 +45,9 @@ class Specialization:
         location: for a module, the first line of its `forward`.
         filename, lineno: where the code starts; of a module, its `forward`.
         ranges: of the profiler, by `record_function` in the region.
+        texts: of one that was loaded from disk, the code of the graphs, which are not there.
+        built_in: of one that was loaded from disk, the seconds that capture and compilation took then.
+        unstored: what is left to do to store it on disk.
     """
 
     compile_id: str
@@ -66,6 +69,9 @@ class Specialization:
     filename: str = ""
     lineno: int = 0
     ranges: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    built_in: float | None = None
+    unstored: object = None
 
     def __attrs_post_init__(self) -> None:
         self.notes = events.Notes(self.compile_id)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, final, overload
 
+import attrs
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
@@ -211,9 +212,15 @@ def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callabl
 class _Later:
     """A backend whose parts are imported when it is first needed (`LoadedLater`)."""
 
-    def __init__(self, make: Callable[[], Backend]) -> None:
+    def __init__(self, make: Callable[[], Backend], stored_as: Mapping[str, Any] | None) -> None:
+        """
+        Args:
+            make: imports what it needs, and makes it.
+            stored_as: what tells it from others in the keys of entries on disk; None: nothing of it is stored.
+        """
         self._make = make
         self._made: Backend | None = None
+        self.stored_as = stored_as
 
     @property
     def is_loaded(self) -> bool:
@@ -246,7 +253,7 @@ def inductor_backend(options: Options) -> Backend:
 
         return pipeline.inductor_backend(options, kernels)
 
-    backend = _Later(make)
+    backend = _Later(make, _stored_as("inductor", options, kernels.compiler))
     return _traced(backend, options) if options.trace or options.graph_diagram else backend
 
 
@@ -258,7 +265,20 @@ def aot_eager_backend(options: Options) -> Backend:
 
         return pipeline.aot_eager_backend(options)
 
-    return _Later(make)
+    return _Later(make, _stored_as("aot_eager", options))
+
+
+def _stored_as(name: str, options: Options, *more: Any) -> Mapping[str, Any] | None:
+    """What tells a backend from others in the keys of entries on disk. None: its graphs are for the objects that they have seen."""
+    if options.freezing:
+        return None
+    values = attrs.asdict(options, recurse=False)
+    said = {
+        k: [p.id for p in v] if k.endswith("_pass") else v
+        for k, v in values.items()
+        if not k.startswith(("trace", "graph_"))
+    }
+    return {"name": name, "options": said, "more": more}
 
 
 def _traced(backend: Backend, options: Options) -> Backend:

@@ -148,7 +148,8 @@ def compile(
 
     start_from_environment(environment)
     compiler = make_backend()
-    import_capture(compiler)  # now rather than in the first call
+    if not _HOST.store().reads:
+        import_capture(compiler)  # now rather than in the first call
 
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)

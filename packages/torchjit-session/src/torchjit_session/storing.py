@@ -1,0 +1,350 @@
+"""Entries on disk: what a site finds there before it captures, and leaves there behind a capture.
+
+Whatever goes wrong here is a miss, or something that is not stored, with an event that tells why: it never disturbs the program. What the
+program itself raises (handlers of signals, listeners) goes through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+import weakref
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+import torchjit_guards
+from torchjit_core import events, storing
+from torchjit_core.failures import failures_are_raised
+from torchjit_core.handlers import let_through
+from torchjit_core.reasons import reason
+from torchjit_core.storing import NotStorable, NotYetStorable
+from torchjit_frame import Entry, FrontDoor
+from torchjit_session.collector import collector_paused
+from torchjit_session.counters import counters
+from torchjit_session.rerun import OnRaise
+from torchjit_session.site_keys import key_parts
+from torchjit_session.specialization import Specialization
+from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
+from torchjit_store.folder import EntryFolder, StoredBytes
+from torchjit_store.forms import FormatError
+from torchjit_store.key import site_key
+from torchjit_store.origins import Stale
+from torchjit_store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    import torchjit_vm
+    from torchjit_session.compilation import Compilation
+    from torchjit_session.site import Site
+
+__all__ = ["LOADED", "load", "save"]
+
+FAILED = reason(
+    "TJ-STORE-032",
+    "an error inside torchjit while an entry was stored or loaded",
+    "The entry works, or is compiled anew. This is a bug in torchjit.",
+    "Report it with the traceback; on_error='raise' shows it where it happens, and TORCHJIT_STORE=off avoids it.",
+)
+FELL_BACK = reason(
+    "TJ-STORE-033",
+    "a part of the compilation had failed",
+    "Something slower stands in for it, as a warning has told. The next process tries again, so the entry is not kept on disk.",
+)
+LOADED = "loaded from disk"
+"""The cause of a specialisation that was not captured here."""
+
+
+@functools.lru_cache(maxsize=8)
+def _folder(cache_dir: str | None, max_bytes: int) -> EntryFolder:
+    return EntryFolder(cache_dir, max_bytes)
+
+
+def _folder_of(settings: StoreSettings) -> EntryFolder:
+    return _folder(settings.cache_dir, settings.max_bytes)
+
+
+# --------------------------------------------------------------------------------------------------------- loading
+
+
+@final
+@attrs.frozen(eq=False)
+class Candidate:
+    """An entry of the site that was read and fits this program, with its guards as a program.
+
+    Attributes:
+        stored: the file.
+        entry: what is in it.
+        guard: of it, for calls of this process.
+    """
+
+    stored: StoredBytes
+    entry: StoredEntry
+    guard: torchjit_guards.GuardProgram
+
+
+@final
+class Shelf:
+    """What a site has read from disk and not used yet. A file is read once: it never changes."""
+
+    def __init__(self) -> None:
+        self.candidates: list[Candidate] = []
+        self._seen: set[str] = set()
+
+    def fill(self, site: Site, slots: tuple[Any, ...], key: str, settings: StoreSettings) -> Iterator[Candidate]:
+        """Those that were read before, then the site's other entries, as they are read."""
+        yield from tuple(self.candidates)
+        for stored in _folder_of(settings).read(key):
+            if stored.path.name in self._seen:
+                continue
+            self._seen.add(stored.path.name)
+            found = _read(site, slots, stored)
+            if found is not None:
+                self.candidates.append(found)
+                yield found
+
+
+def load(site: Site, slots: tuple[Any, ...]) -> Entry | None:
+    """An entry from disk whose guards hold for this call, appended to the site's door; None where there is none."""
+    settings = site.terms.host.store()
+    if not settings.reads or not site.has_room():
+        return None
+    start = time.perf_counter()
+    shelf = site.shelf = site.shelf or Shelf()
+    with collector_paused():
+        found = _found(site, shelf, slots, settings)
+        if found is None:
+            return None
+        _folder_of(settings).mark_used(found.stored)
+        shelf.candidates.remove(found)
+        return _appended(site, found, slots, start)
+
+
+def _found(site: Site, shelf: Shelf, slots: tuple[Any, ...], settings: StoreSettings) -> Candidate | None:
+    try:
+        key = site_key(key_parts(site, slots))
+    except NotStorable:
+        return None
+    missed = 0
+    for candidate in shelf.fill(site, slots, key, settings):
+        if candidate.guard(*slots) is not None:
+            return candidate
+        missed += 1
+        _take_history(site, candidate.entry)
+        events.emit_lazy("entry_missed", functools.partial(_miss, site, candidate, slots))
+    if missed:
+        counters["store"]["missed"] += 1
+    return None
+
+
+def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate | None:
+    """An entry of the folder, if what it refers to is what it was."""
+    try:
+        entry = unpack(stored.data, _roots(site, slots), _Externals(site.owner))
+        guard = torchjit_guards.GuardProgram(entry.guards, entry.gather, site.region.nslots)
+    except Stale as error:
+        why = error.what
+    except FormatError as error:
+        why = str(error)
+    except Exception as error:  # whatever this is, the region can be captured
+        _pass_on(error)
+        why = f"{type(error).__name__}: {error}"
+    else:
+        return Candidate(stored, entry, guard)
+    counters["store"]["stale"] += 1
+    events.emit("entry_missed", key=stored.key, function=site.name, why=why)
+    return None
+
+
+def _miss(site: Site, candidate: Candidate, slots: tuple[Any, ...]) -> dict[str, Any]:
+    miss = candidate.guard.explain(slots)
+    why = "its guards do not hold" if miss is None else str(miss.text)
+    return {"key": candidate.stored.key, "function": site.name, "why": why}
+
+
+def _take_history(site: Site, entry: StoredEntry) -> None:
+    """What another process has seen vary is symbolic here at once."""
+    if isinstance(entry.history, torchjit_guards.SizeHistory):
+        site.history.learn(entry.history)
+
+
+def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float) -> Entry:
+    owner, entry = site.owner, found.entry
+    made = Specialization(
+        f"{site.number}/{len(site.specializations)}", LOADED, guards=entry.guards, breaks=entry.breaks, source=entry.source,
+        ranges=entry.ranges, settings=site.terms.settings, texts=entry.graphs, built_in=entry.seconds,
+    )  # fmt: skip
+    site.place(made, slots)
+    on_raise = None
+    if entry.on_raise is not None:
+        on_raise = OnRaise(site.failures, made, **attrs.asdict(entry.on_raise))
+    hook = owner.ask_for_call if entry.hooked else None
+    appended = Entry(found.guard, entry.target, entry.unwrap, made, hook, on_raise)
+    made.continuations = tuple(region.key for region in entry.continuations)
+    for region in entry.continuations:
+        owner.follow_calls(region, entry.breaks, site)
+    _take_history(site, entry)
+    made.seconds = time.perf_counter() - start
+    counters["store"]["loaded"] += 1
+    site.specializations.append(made)
+    site.door.append(appended)
+    events.emit(
+        "entry_loaded", compile_id=made.compile_id, function=site.name, seconds=made.seconds, built_in=entry.seconds,
+        cause=entry.cause,
+    )  # fmt: skip
+    return appended
+
+
+# --------------------------------------------------------------------------------------------------------- storing
+
+
+@final
+class Unstored:
+    """An entry that is to be stored: at once, or when its backward has been compiled, and again for each variant of that.
+
+    The specialisation keeps it alive; it keeps no argument of the call alive.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        slots: tuple[Any, ...],
+        entry: StoredEntry,
+        functions: tuple[FunctionType | CodeType, ...],
+        relied_on: dict[int, Any],
+        compile_id: str,
+    ) -> None:
+        self._site = weakref.ref(site)
+        self._slots = [_weakly(slot) for slot in slots]
+        self._entry, self._functions, self._relied_on = entry, functions, relied_on
+        self._compile_id = compile_id
+        self._key = site_key(key_parts(site, slots))
+
+    def grown(self) -> None:
+        """More of it has been compiled."""
+        site = self._site()
+        if site is not None and site.terms.host.store().writes:
+            self.store(site, tuple(ref() for ref in self._slots))
+
+    def store(self, site: Site, slots: tuple[Any, ...]) -> None:
+        """Write it, or say why not."""
+        with _told(site, self._compile_id):
+            functions = (*self._functions, *self._relied_on.values())
+            start = time.perf_counter()
+            data = pack(self._entry, functions, _roots(site, slots), _Externals(site.owner))
+            header = {"function": site.name, "seconds": self._entry.seconds, "libraries": []}
+            path = _folder_of(site.terms.host.store()).write(self._key, header, data)
+            if path is not None:
+                counters["store"]["stored"] += 1
+                events.emit(
+                    "entry_stored", compile_id=self._compile_id, function=site.name, bytes=len(data),
+                    seconds=time.perf_counter() - start,
+                )  # fmt: skip
+
+
+def save(
+    site: Site, slots: tuple[Any, ...], entry: Entry, captured: torchjit_vm.Captured, relied_on: dict[int, Any]
+) -> None:
+    """Store what a capture has made, or see to it that it is stored once its backward has been compiled.
+
+    Args:
+        site: where the entry is.
+        slots: of the call.
+        entry: in the door.
+        captured: of the VM.
+        relied_on: user code that has run meanwhile, and what will run in the compilation of a backward.
+    """
+    made: Specialization = entry.data
+    with _told(site, made.compile_id):
+        fallback = next((fields for kind, fields in made.notes.items if kind == "fallback"), None)
+        if fallback is not None:
+            raise NotStorable(FELL_BACK, fallback["detail"])
+        stored = StoredEntry(
+            made.guards, captured.gather, captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
+            captured.continuations, entry.hook is not None, captured.source, tuple(gm.code for gm in made.graphs), made.ranges,
+            site.history, made.cause, made.seconds,
+        )  # fmt: skip
+        made.unstored = Unstored(site, slots, stored, captured.functions, relied_on, made.compile_id)
+        storing.when_grown(made.compile_id, made.unstored)
+        made.unstored.store(site, slots)
+
+
+def _facts_of(on_raise: object) -> RaiseFacts | None:
+    if not isinstance(on_raise, OnRaise):
+        return None
+    return RaiseFacts(**{field.name: getattr(on_raise, field.name) for field in attrs.fields(RaiseFacts)})
+
+
+@contextlib.contextmanager
+def _told(site: Site, compile_id: str) -> Iterator[None]:
+    """Why something is not stored is an event and is counted."""
+    try:
+        yield
+        return
+    except NotYetStorable:
+        return
+    except NotStorable as error:
+        why, detail = error.reason, error.detail
+    except Exception as error:  # whatever this is, what was compiled works
+        _pass_on(error)
+        why, detail = FAILED, f"{type(error).__name__}: {error}"
+    counters["not stored"][f"{why.id}: {why.headline}"] += 1
+    events.emit(
+        "entry_not_stored",
+        compile_id=compile_id,
+        function=site.name,
+        reason=why.id,
+        headline=why.headline,
+        detail=detail,
+    )
+
+
+def _pass_on(error: Exception) -> None:
+    """Raise what is the program's, and errors of ours where they are to be seen."""
+    let_through()
+    if events.raised_by_listener(error) or failures_are_raised():
+        raise error
+
+
+# --------------------------------------------------------------------------------------------------------- both
+
+
+def _roots(site: Site, slots: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What both processes have at hand without a name, in the same order."""
+    return (site.region.function, *slots)
+
+
+def _weakly(slot: Any) -> Any:
+    """A weak reference to an argument, or None in its place."""
+    try:
+        return weakref.ref(slot)
+    except TypeError:
+        return _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
+@final
+class _Externals:
+    """What belongs to one compilation of this process: front doors of continuations."""
+
+    def __init__(self, owner: Compilation) -> None:
+        self._owner = owner
+
+    def name(self, obj: object) -> tuple[str, object] | None:
+        """The door of a continuation, as its region."""
+        if type(obj) is FrontDoor:
+            region = self._owner.region_behind(obj)
+            if region is not None:
+                return "door", region
+        return None
+
+    def build(self, tag: str, payload: Any) -> object:
+        """The door of a region here."""
+        if tag != "door":
+            raise FormatError(f"{tag} is nothing that a compilation has")
+        return self._owner.door_for(payload)
