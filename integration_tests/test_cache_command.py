@@ -1,4 +1,4 @@
-"""The folder of compiled kernels: the command that shows and empties it, the switch that forces it off, kernels as bytes."""
+"""The folder of compiled kernels and entries: the command that shows and empties it, the switch that forces it off, both as bytes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from torchjit.exc import UserError
 from torchjit_inductor.cpp import build as builds
 from torchjit_inductor.cpp import folders
 from torchjit_inductor.cpp.library_files import is_trusted
+from torchjit_store import folder as stored
+from torchjit_store.folder import EntryFolder
 
 
 @pytest.fixture
@@ -23,6 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHJIT_FORCE_DISABLE_CACHES", raising=False)
     monkeypatch.setattr(builds, "_used", set())
+    monkeypatch.setattr(stored, "_here", {})
     before = set(folders._unusable)
     yield tmp_path / "cache" / "c"
     folders._unusable.clear()
@@ -48,7 +51,7 @@ def test_what_is_there_and_nothing_after_clearing(folder: Path, capsys: pytest.C
         str(folder),
         "TORCHJIT_CACHE_DIR",
         "1 kernels, 1 of measurements",
-        "at most 1074 MB",
+        "at most 1074 MB of kernels and entries",
         "mode 0700",
         "can be locked",
     ):
@@ -101,7 +104,7 @@ def test_kernels_as_bytes_are_used_where_they_are_loaded(
     data, info = saved
     assert len(info.kernels) == 1 and info.nbytes <= len(data)
     monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path / "other"))
-    assert torchjit.load_cache_artifacts(data) == info
+    assert torchjit.load_cache_artifacts(data, trust=True) == info
     other = tmp_path / "other" / "c"
     assert [path.stem for path in other.glob("*.so")] == list(info.kernels)
     assert all(is_trusted(path) for path in other.glob("*.so"))
@@ -111,47 +114,56 @@ def test_kernels_as_bytes_are_used_where_they_are_loaded(
 
     monkeypatch.setattr(builds, "_compile_once", no_compiler)
     compiles_wave()
-    assert torchjit.load_cache_artifacts(data) == info  # again: it is there
+    assert torchjit.load_cache_artifacts(data, trust=True) == info  # again: it is there
 
 
-def test_damaged_bytes_are_refused_as_a_whole(folder: Path) -> None:
+def test_bytes_are_taken_with_a_key_or_trusted_and_else_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiles_wave()
-    saved = torchjit.save_cache_artifacts()
-    assert saved is not None
-    data = saved[0]
+    monkeypatch.delenv("TORCHJIT_BUNDLE_KEY", raising=False)
+    plain, signed = torchjit.save_cache_artifacts(), torchjit.save_cache_artifacts(key="hush")
+    assert plain is not None and signed is not None
     assert main(["cache", "clear"]) == 0
-    middle = len(data) // 2
-    pickled = b"\x80\x04cposix\nsystem\n(S'false'\ntR."
-    for wrong in (
-        b"",
-        b"torchjit",
-        data[:-1],
-        data[:40],
-        data + b"x",
-        data[:middle] + b"\0\1\2" + data[middle + 3 :],
-        pickled,
-    ):
-        with pytest.warns(RuntimeWarning, match="TJ-API-071"):
-            assert torchjit.load_cache_artifacts(wrong) is None
+    for data, arguments in ((plain[0], {}), (plain[0], {"key": "hush"}), (signed[0], {}), (signed[0], {"key": b"h"})):
+        with pytest.raises(UserError, match="TJ-STORE-061"):
+            torchjit.load_cache_artifacts(data, **arguments)  # type: ignore[arg-type]
+    with pytest.warns(RuntimeWarning, match="TJ-API-071"):
+        assert torchjit.load_cache_artifacts(signed[0][:-1], key="hush") is None
     assert not list(folder.glob("*.so"))
-    for nothing in (None, "text", 3):
-        with pytest.raises(UserError, match="want bytes"):
-            torchjit.load_cache_artifacts(nothing)  # type: ignore[arg-type]
-    assert torchjit.load_cache_artifacts(data) is not None
+    monkeypatch.setenv("TORCHJIT_BUNDLE_KEY", "hush")
+    assert torchjit.load_cache_artifacts(signed[0]) == signed[1] == torchjit.load_cache_artifacts(plain[0], trust=True)
+    assert all(is_trusted(path) for path in folder.glob("*.so")) and len(list(folder.glob("*.so"))) == 1
 
 
-def test_bytes_name_no_file_outside_of_the_folder(folder: Path, tmp_path: Path) -> None:
-    import hashlib  # noqa: PLC0415  only here
-    import json  # noqa: PLC0415
-
-    from torchjit_inductor.cpp import bundle  # noqa: PLC0415
-
-    for name, suffix in (("../../evil", ".so"), ("a" * 40, ".py"), ("a" * 40 + "/b", ".so"), (3, ".so")):
-        head = json.dumps([{"name": name, "suffix": suffix, "size": 1}]).encode()
-        rest = len(head).to_bytes(8, "big") + head + b"x"
-        with pytest.raises(bundle.BadBundle):
-            bundle.unpack(bundle._MAGIC + hashlib.sha256(rest).digest() + rest, tmp_path)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+def test_kernels_and_entries_move_by_commands(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TORCHJIT_BUNDLE_KEY", raising=False)
+    compiles_wave()
+    (library,) = folder.glob("*.so")
+    entries = EntryFolder(str(folder.parent))
+    entry = entries.write("0" * 64, {"libraries": [library.stem]}, b"an entry")
+    assert entry is not None
+    assert main(["cache"]) == 0 and "1 kernels, 1 entries" in capsys.readouterr().out
+    assert main(["cache", "verify"]) == 0 and "1 kernels and 1 entries are right" in capsys.readouterr().out
+    file = str(tmp_path / "bundle")
+    assert main(["cache", "export", file]) == 0 and "import needs --trust" in capsys.readouterr().out
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path / "other"))
+    assert main(["cache", "import", file]) == 1 and "TJ-STORE-061" in capsys.readouterr().err
+    assert main(["cache", "import", file, "--trust"]) == 0 and "1 kernels and 1 entries" in capsys.readouterr().out
+    assert len(list(EntryFolder(str(tmp_path / "other")).read("0" * 64))) == 1
+    monkeypatch.setenv("TORCHJIT_BUNDLE_KEY", "hush")
+    assert main(["cache", "export", file]) == main(["cache", "import", file]) == 0
+    capsys.readouterr()
+    (copy,) = (tmp_path / "other" / "c").glob("*.so")
+    copy.write_bytes(b"")
+    next((tmp_path / "other" / "entries").glob("*/*/*.tj")).write_bytes(b"")
+    assert main(["cache", "verify"]) == 1
+    said = capsys.readouterr()
+    assert "0 kernels and 0 entries are right" in said.out and "1 entries were damaged" in said.err
+    assert main(["cache", "import", str(tmp_path / "no such file")]) == 1
+    assert main(["cache", "clear"]) == 0 and not (tmp_path / "other" / "entries").exists() and entry.exists()
 
 
 def test_an_incomplete_library_is_refused(folder: Path) -> None:

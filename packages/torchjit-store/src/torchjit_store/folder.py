@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ import attrs
 from torchjit_core.events import emit
 from torchjit_core.handlers import let_through
 from torchjit_core.reasons import reason
-from torchjit_store.eviction import trim
+from torchjit_store.eviction import CacheUse, cache_use, trim
 from torchjit_store.key import FORMAT
 from torchjit_store.private_files import (
     BLOCK,
@@ -103,6 +104,42 @@ class EntryFolder:
             OSError: nobody knows where this user's home is.
         """
         return cache_root(self._cache_dir)
+
+    def paths(self) -> list[Path]:
+        """The files of all entries, checked or not."""
+        try:
+            return sorted(path for path in (self.root / ENTRIES).glob("??/*/*.tj") if _NAME.fullmatch(path.name))
+        except OSError:
+            let_through()
+            return []
+
+    def clear(self) -> CacheUse:
+        """Remove all entries.
+
+        Returns:
+            What was there.
+
+        Raises:
+            OSError: they cannot be removed.
+        """
+        use = cache_use(self.root)
+        if (self.root / ENTRIES).exists():
+            shutil.rmtree(self.root / ENTRIES)
+        return use
+
+    def verify(self) -> tuple[int, int]:
+        """Read all entries; what is damaged goes, as in `read`.
+
+        Returns:
+            How many are right, and how many were not.
+        """
+        paths = self.paths()
+        right = sum(
+            1
+            for key in {path.parent.name for path in paths if _KEY.fullmatch(path.parent.name)}
+            for _ in self.read(key)
+        )
+        return right, len(paths) - right
 
     # -------------------------------------------------------------------------------------- reading
 

@@ -115,14 +115,14 @@ def read_private(name: str, at: int) -> Generator[bytes, None, None]:
         os.close(file)
 
 
-def write_private(name: str, content: bytes, at: int) -> None:
+def write_private(name: str, content: bytes, at: int, mode: int = 0o600) -> None:
     """Write a file as a whole or not at all; one of that name is replaced.
 
     Raises:
         OSError: it cannot be written.
     """
     temporary = f".{os.getpid()}-{os.urandom(8).hex()}.tmp"
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=at)
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
     try:
         with os.fdopen(file, "wb") as out:
             out.write(content)

@@ -1,31 +1,17 @@
-"""The kernels in a cache folder: how many there are, and as bytes that another machine loads."""
+"""The kernels in a cache folder: how many there are, and none."""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
 import attrs
 
-from torchjit_core.reasons import UserError, UserTypeError, reason
-from torchjit_core.user_warnings import warn_user
-from torchjit_inductor.cpp import bundle
-from torchjit_inductor.cpp.build import KEY_LENGTH, used_libraries
+from torchjit_inductor.cpp.build import KEY_LENGTH
 from torchjit_inductor.settings import InductorSettings
 
-__all__ = ["CacheInfo", "CacheState", "cache_state", "clear_cache", "load_cache_artifacts", "save_cache_artifacts"]
-
-NO_ARTIFACTS = reason(
-    "TJ-API-071",
-    "what load_cache_artifacts was given cannot be used",
-    "It takes the bytes that save_cache_artifacts returned. Nothing was put into the cache; what is missing there is compiled.",
-    "Save them again with this version of torchjit.",
-)
-
-CacheInfo = bundle.Bundled
-"""Names and size of saved kernels."""
+__all__ = ["CacheState", "cache_state", "clear_cache"]
 
 
 @final
@@ -50,33 +36,6 @@ class CacheState:
     limit: int
     owner: str
     mode: str
-
-
-def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
-    """The kernels that this process has used, for `load_cache_artifacts` on machines of the same kind; None if there are none.
-
-    They are libraries for this processor and compiler: elsewhere they are not used.
-    """
-    data, info = bundle.pack(used_libraries())
-    return (data, info) if info.kernels else None
-
-
-def load_cache_artifacts(serialized_artifacts: bytes, folder: Callable[[], Path]) -> CacheInfo | None:
-    """Put what `save_cache_artifacts` gave into a folder. Bytes that are damaged are refused as a whole, with a warning.
-
-    Returns:
-        What was loaded, or None.
-
-    Raises:
-        UserError: these are no bytes.
-    """
-    if not isinstance(serialized_artifacts, (bytes, bytearray, memoryview)):
-        raise UserTypeError(NO_ARTIFACTS, f"want bytes, got {type(serialized_artifacts).__name__}")
-    try:
-        return bundle.unpack(bytes(serialized_artifacts), folder())
-    except (bundle.BadBundle, OSError) as error:
-        warn_user(str(UserError(NO_ARTIFACTS, str(error))))
-        return None
 
 
 def cache_state(folder: Path) -> CacheState:
