@@ -40,6 +40,8 @@ class Options:
         epilogue_fusion: compute what reads the result of a reduction or of a generated product in its kernel. False makes it a kernel of its own.
         layout_optimization: convolutions and what lies between them may have their channels innermost in memory where that is faster. False leaves
             every tensor in eager's layout.
+        repeated_blocks: where a graph has many equal blocks, a few of them are compiled and what became of one is repeated, if all of it is found to
+            be equal. False compiles each block.
         trace: `trace.enabled`: write each compilation's graphs, host programs and kernels as files into a folder `torchjit_debug/run_...` below the
             current one, or below the folder that TORCHJIT_DEBUG_DIR names.
         graph_diagram: `trace.graph_diagram`: draw the kernels of each graph and what flows between them as an SVG picture into that folder
@@ -66,6 +68,7 @@ class Options:
     capture_sizes: tuple[int, ...] = attrs.field(default=(), metadata={"name": "triton.cudagraph_capture_sizes"})
     epilogue_fusion: bool = True
     layout_optimization: bool = True
+    repeated_blocks: bool = attrs.field(default=True, metadata={"upstream": ""})
     trace: bool = attrs.field(default=False, metadata={"name": "trace.enabled"})
     graph_diagram: bool = attrs.field(default=False, metadata={"name": "trace.graph_diagram"})
     activation_memory_budget: float = attrs.field(

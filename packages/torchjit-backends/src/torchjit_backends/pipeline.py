@@ -107,6 +107,7 @@ def _inductor_settings(
         emulate_precision_casts=options.emulate_precision_casts,
         epilogue_fusion=options.epilogue_fusion,
         race_layouts=options.layout_optimization,
+        repeated_blocks=options.repeated_blocks,
         max_autotune=options.max_autotune,
         autotune_in_subproc=options.autotune_in_subproc,
         coordinate_descent_tuning=options.coordinate_descent_tuning,

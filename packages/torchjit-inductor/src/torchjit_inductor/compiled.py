@@ -29,6 +29,7 @@ from torchjit_inductor.cpp.depthwise import DepthwiseKernels
 from torchjit_inductor.depthwise import divide_depthwise
 from torchjit_inductor.estimates import TYPICAL
 from torchjit_inductor.evaluated import evaluated
+from torchjit_inductor.expansion import NotRepeated, expanded
 from torchjit_inductor.host import Ranged, show_kernels, write_host_program
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.layouts import preferred_layouts
@@ -41,6 +42,7 @@ from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.passes import Pass, run_passes
 from torchjit_inductor.quantized import with_packed_products
+from torchjit_inductor.repeats import KEPT, find_blocks
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels, round_stores
 from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
@@ -222,7 +224,9 @@ class Inductor:
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
                 gm = with_packed_products(gm, self._choices)
-        program = self._lowered(gm, kind, name)
+        program = self._repeated(gm, kind, name) if self.settings.repeated_blocks else None
+        if program is None:
+            program = self._scheduled(gm, self._lowered(gm, kind, name))
         boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
         compiled, source = self._compiled(gm, program, name, boxed=boxed)
         events.emit("host_program", name=name, source=source.source)
@@ -240,17 +244,45 @@ class Inductor:
                 gm, name, layouts, rounds_each=rounds, products=self._products(), attention=self._attention
             )  # fmt: skip
 
-    def _compiled(
-        self, gm: torch.fx.GraphModule, program: Program, name: str, *, boxed: bool = False
-    ) -> tuple[list[CompiledKernel], Any]:
+    def _repeated(self, gm: torch.fx.GraphModule, kind: Kind, name: str) -> Program | None:
+        """The program of a graph of many equal blocks, made from that of a graph with few of them; None where that does not do."""
+        with events.phase("inductor repeated blocks"):
+            blocks = find_blocks(gm)
+        if blocks is None:
+            return None
+        fields = {"name": name, "blocks": blocks.run.count, "nodes": blocks.run.period}
+        why = "what follows the blocks, or one of them, needs more than the one before it"
+        for kept in KEPT:
+            reduced = blocks.reduced(kept)
+            if reduced is None:
+                break
+            try:
+                program = self._scheduled(reduced.gm, self._lowered(reduced.gm, kind, name))
+                with events.phase("inductor repeated blocks"):
+                    program = expanded(program, reduced)
+            except (NotRepeated, GraphNotSupported) as refusal:
+                why = str(refusal)
+                continue
+            events.emit("repeated_blocks", **fields, kept=kept, expanded=True, detail="")
+            return program
+        events.emit("repeated_blocks", **fields, kept=blocks.run.count, expanded=False, detail=why)
+        return None
+
+    def _scheduled(self, gm: torch.fx.GraphModule, program: Program) -> Program:
+        """The program after fusion, with the kernels as they will be generated."""
         hints = _hints(gm, program)
         if program.products:
             quietly = self._fusion(hints, None)
             program = self._backend("cuda").settle_products(program, lambda p: run_passes(p, quietly))
         with events.phase("inductor scheduling"):
             program = run_passes(program, self._fusion(hints, _tell if events.listening() else None))
-        program = run_passes(program, self._preparation(program, hints))
-        kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+        return run_passes(program, self._preparation(program, hints))
+
+    def _compiled(
+        self, gm: torch.fx.GraphModule, program: Program, name: str, *, boxed: bool = False
+    ) -> tuple[list[CompiledKernel], Any]:
+        hints = _hints(gm, program)
+        kernels = list(dict.fromkeys(s.kernel for s in program.steps if isinstance(s, KernelStep)))
         for kernel in kernels:
             kernel.verify(program.buffers)
         events.emit_lazy("schedule", lambda: {"graph": name, "steps": [_step_fields(s) for s in program.steps]})

@@ -16,7 +16,7 @@ from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.estimates import estimate
 from torchjit_inductor.indexing import written
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.ir.kernel import Buffer
 from torchjit_inductor.lowering.tensors import contiguous_strides
 from torchjit_inductor.memory import MemoryEvent, overwritable, plan_reuse
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, TensorRef
@@ -73,7 +73,7 @@ def write_host_program(
     namespace: dict[str, Any] = {**writer.names, WRITES_FROM: writer.writes_from}
     exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
     call = namespace["call"]
-    _launches[call] = tuple(s.kernel.name for s in program.steps if isinstance(s, KernelStep))
+    _launches[call] = tuple(dict.fromkeys(s.kernel.name for s in program.steps if isinstance(s, KernelStep)))
     if _shown:
         _replace_launches(call, True)
     return HostProgram(source, call)
@@ -315,16 +315,16 @@ class _Writer:
 
     def _kernel(self, step: KernelStep, position: int) -> None:
         kernel = step.kernel
-        for name in kernel.writes:
+        for name in step.writes:
             if name not in self.foreign and name not in self.allocated:
-                self._allocate(name, self._dying_input(kernel, name, position))
+                self._allocate(name, self._dying_input(step, name, position))
         self.names[kernel.name] = self.kernels[kernel.name].launch
         if self.kernels[kernel.name].takes_tensors:
-            args = list(kernel.buffers)
+            args = list(step.buffers)
         else:
-            args = [self._address(n) for n in kernel.buffers]
+            args = [self._address(n) for n in step.buffers]
         args += [s.name for s in kernel.symbols]
-        self._note_write(kernel.writes)
+        self._note_write(step.writes)
         self.put(f"{kernel.name}({', '.join(args)})")
 
     def _note_write(self, written: Sequence[str], of_others: bool = False) -> None:
@@ -337,10 +337,10 @@ class _Writer:
             self.put(f"{name}__at = {name}.data_ptr()")
         return f"{name}__at"
 
-    def _dying_input(self, kernel: LoopKernel, name: str, position: int) -> str | None:
+    def _dying_input(self, step: KernelStep, name: str, position: int) -> str | None:
         """A buffer that the kernel reads for the last time and may overwrite, element by element, with `name`."""
         kind = self._kind(self.program.buffers[name])
-        for old in kernel.reads:
+        for old in step.read_buffers:
             if (
                 old in self.allocated
                 and old not in self.shared
@@ -348,7 +348,7 @@ class _Writer:
                 and self.last_use.get(old) == position
                 and not any(ref.buffer == old for ref in self.views)
                 and self._kind(self.program.buffers[old]) == kind
-                and overwritable(kernel, old, name)
+                and overwritable(step.kernel, step.kernels_name(old), step.kernels_name(name))
             ):
                 self.taken.add(old)
                 return old

@@ -34,6 +34,7 @@ class InductorSettings:
         coordinate_descent_tuning: on GPUs vary the tiles and warps of each kernel of fixed size, one step at a time, for as long as that
             makes it faster; with `max_autotune` those of products too.
         autotune_seconds: that this may take, over the life of the compiler.
+        repeated_blocks: lower and schedule a few of a graph's equal blocks, and repeat what became of one.
         check_strides: test that aten ops return the strides that the graph promises, and copy if they do not.
     """
 
@@ -52,6 +53,7 @@ class InductorSettings:
     autotune_in_subproc: bool = True
     coordinate_descent_tuning: bool = False
     autotune_seconds: float = 120.0
+    repeated_blocks: bool = True
     check_strides: bool = True
     race_matmuls: bool = True
     race_layouts: bool = True

@@ -62,18 +62,41 @@ class TensorRef:
 @final
 @attrs.frozen(eq=False)
 class KernelStep:
-    """Run a kernel."""
+    """Run a kernel.
+
+    Attributes:
+        kernel: perhaps one that other steps run too.
+        names: for buffers of the kernel that are others in this step: which.
+    """
 
     kernel: LoopKernel
+    names: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """The kernel's arguments."""
+        return self._now(self.kernel.buffers)
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Buffers, and the sizes that it computes with."""
-        return (*self.kernel.reads, *(s.name for s in self.kernel.symbols))
+        return (*self.read_buffers, *(s.name for s in self.kernel.symbols))
+
+    @property
+    def read_buffers(self) -> tuple[str, ...]:
+        """Without the sizes."""
+        return self._now(self.kernel.reads)
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return self.kernel.writes
+        return self._now(self.kernel.writes)
+
+    def _now(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(self.names.get(n, n) for n in names) if self.names else names
+
+    def kernels_name(self, name: str) -> str:
+        """What the kernel calls a buffer of this step."""
+        return next((old for old, new in self.names.items() if new == name), name)
 
     def verify(self, buffers: Mapping[str, Buffer]) -> None:
         """Raises:

@@ -50,6 +50,10 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
             f"{s['name']} is {s['path']} ({s['value']} now, in {s['range']})" for s in f["symbols"]
         ),
         "fallback": lambda: f"{f['reason']} {f['headline']}: {f['detail']}",
+        "repeated_blocks": lambda: (
+            f"{f['name']}: {f['blocks']} equal blocks of {f['nodes']} operations, "
+            + (f"made from {f['kept']} of them" if f["expanded"] else f"each compiled: {f['detail']}")
+        ),
         "cudagraph_timed": lambda: (
             f"CUDA graph of {f['graph']} {'kept' if f['kept'] else 'dropped'}: {f['replay'] * 1e3:.3f} ms a call, {f['plain'] * 1e3:.3f} ms without; "
             f"it copies {f['bytes_copied']} bytes of inputs"

@@ -1,0 +1,158 @@
+"""Models of many equal blocks: what is made from a few of them is what all of them give, and is the program of all of them."""
+
+# mypy: allow-untyped-calls, no-warn-return-any
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from repeated_models import MODELS, WIDTH, Block, Stack
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import torchjit
+import torchjit_inductor.compiled
+from torchjit_core import events
+from torchjit_inductor.expansion import _layout, _structure
+from torchjit_inductor.steps import Program, TensorRef
+
+COUNT = 12
+EXPANDS = {
+    "plain": ["inference"],
+    "all_states": ["inference", "forward", "backward"],
+    "shared_bias": ["inference", "forward"],
+    "checkpointed": ["inference", "forward", "backward"],
+    "counting": ["backward"],
+    "convolutions": ["inference"],
+    "shared_parameters": ["inference"],
+    "one_block": ["inference"],
+    "another_in_the_middle": ["inference"],
+    "two_kinds": ["inference"],
+    "dropout": ["inference"],
+}
+"""Which graphs are made from a few blocks. The others have too few equal ones, or results that few blocks cannot tell."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torchjit.reset()
+    yield
+    torchjit.reset()
+
+
+class Watch:
+    """What is told of repeated blocks, and the programs that host programs are written for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.programs: dict[str, Program] = {}
+        write = torchjit_inductor.compiled.write_host_program
+
+        def written(program: Program, *args: Any, **keywords: Any) -> Any:
+            self.programs[program.name] = program
+            return write(program, *args, **keywords)
+
+        monkeypatch.setattr(torchjit_inductor.compiled, "write_host_program", written)
+
+    def hear(self, kind: str, fields: dict[str, Any]) -> None:
+        if kind == "repeated_blocks":
+            self.told.append(dict(fields))
+
+    @property
+    def expanded(self) -> list[str]:
+        return [t["name"].removeprefix("graph_") for t in self.told if t["expanded"]]
+
+
+def run(model: nn.Module, f: Callable[..., Any], x: Tensor, training: bool) -> list[Any]:
+    """Results, gradients and buffers."""
+    torch.manual_seed(1)
+    x = x.clone().requires_grad_(training)
+    model.zero_grad()
+    with torch.set_grad_enabled(training):
+        results = pytree.tree_leaves(f(x))
+    found = [r.detach().clone() for r in results]
+    if training:
+        sum((r * torch.arange(r.numel()).view(r.shape).cos()).sum() for r in results).backward()  # type: ignore[union-attr]
+        found += [x.grad, *(p.grad for p in model.parameters())]
+    return found + [b.clone() for b in model.buffers()]
+
+
+def canonical(program: Program) -> list[Hashable]:
+    """The program without names: inputs are numbered, and other buffers known by the step that first writes them."""
+    places: dict[str, Hashable] = {n: ("input", k) for k, n in enumerate(program.inputs) if isinstance(n, str)}
+    found: list[Hashable] = [tuple(_layout(program.buffers[n]) for n in places if n in program.buffers)]
+    for position, step in enumerate(program.steps):
+        for slot, name in enumerate(step.writes):
+            places.setdefault(name, (position, slot))
+        written = tuple(_layout(program.buffers[n]) for n in step.writes if n in program.buffers)
+        found.append((_structure(step, lambda n: places.get(n, "constant")), written))
+    for output in program.outputs:
+        ref = isinstance(output, TensorRef)
+        found.append((places[output.buffer], output.sizes, output.strides, output.offset) if ref else output)
+    return [*found, tuple(program.symbol_sources.items())]
+
+
+def compare(model: nn.Module, compiled: Callable[..., Any], sizes: list[int], training: bool) -> None:
+    """With eager, for batches of these sizes."""
+    plain = copy.deepcopy(model)
+    for size in sizes:
+        x = torch.randn(size, 6, WIDTH)
+        got, want = run(model, compiled, x, training), run(plain, plain, x, training)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+CASES = [(name, False) for name in MODELS if name not in ("checkpointed", "dropout")]
+CASES += [(name, True) for name in ("all_states", "shared_bias", "checkpointed", "counting", "dropout", "convolutions")]
+
+
+@pytest.mark.parametrize(("name", "training"), CASES)
+def test_results_are_those_of_eager_and_programs_those_of_all_blocks(
+    name: str, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name](COUNT).train(training)
+    watch = Watch(monkeypatch)
+    with events.listen(watch.hear):
+        compare(model, torchjit.compile(model), [3, 3], training)
+        assert watch.expanded == [k for k in EXPANDS.get(name, []) if (k == "inference") is not training]
+        programs = {n: watch.programs[f"graph_{n}"] for n in watch.expanded}
+        if programs:
+            watch.told.clear()
+            model = MODELS[name](COUNT).train(training)
+            compare(model, torchjit.compile(model, options={"repeated_blocks": False}), [3], training)
+            assert not watch.told
+    for kind, program in programs.items():
+        assert canonical(program) == canonical(watch.programs[f"graph_{kind}"])
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+def test_sizes_that_vary(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = MODELS["all_states"](COUNT)
+    watch = Watch(monkeypatch)
+    with events.listen(watch.hear):
+        compare(model, torchjit.compile(model, dynamic=True), [2, 5, 3], training)
+    assert watch.expanded == (["forward", "backward"] if training else ["inference"])
+
+
+def test_other_dtypes_and_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    watch = Watch(monkeypatch)
+    model = MODELS["plain"](COUNT)
+    compiled = torchjit.compile(model)
+    x = torch.randn(3, 6, WIDTH)
+    with events.listen(watch.hear), torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(compiled(x), model(x), rtol=0.1, atol=0.1)
+    assert watch.expanded == ["inference"]
+
+
+def test_a_few_blocks_are_compiled_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch)
+    model = Stack([Block() for _ in range(4)])
+    with events.listen(watch.hear):
+        compare(model, torchjit.compile(model), [3], training=False)
+    assert not watch.told
