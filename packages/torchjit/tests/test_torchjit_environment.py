@@ -27,6 +27,7 @@ def compiles() -> Any:
         ("TORCHJIT_ON_ERROR", "riase", "TORCHJIT_ON_ERROR='riase': want 'raise' or 'eager'; did you mean 'raise'?"),
         ("TORCHJIT_ON_ERROR", "Eager ", "TORCHJIT_ON_ERROR='Eager '"),
         ("TORCHJIT_STORE", "verfy", "TORCHJIT_STORE='verfy': want on, off, read or verify; did you mean 'verify'?"),
+        ("TORCHJIT_REMOTE_CACHE", "memory://x", "'memory://x': what lies there is code: set TORCHJIT_BUNDLE_KEY"),
         ("TORCHJIT_TRUST_REMOTE", "sometimes", "TORCHJIT_TRUST_REMOTE='sometimes'"),
         ("TORCHJIT_LOGS", "recompile", "TORCHJIT_LOGS: 'recompile'; did you mean 'recompiles'"),
         ("TORCHJIT_LOGS", "+guards,-nonsense", "TORCHJIT_LOGS: 'nonsense'"),

@@ -29,10 +29,11 @@ from torchjit_session.rerun import OnRaise
 from torchjit_session.site_keys import key_parts
 from torchjit_session.specialization import Specialization
 from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
-from torchjit_store.folder import EntryFolder, StoredBytes
+from torchjit_store.folder import StoredBytes
 from torchjit_store.forms import FormatError
 from torchjit_store.key import site_key
 from torchjit_store.origins import Stale
+from torchjit_store.remote import entry_folder
 from torchjit_store.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -55,15 +56,6 @@ FELL_BACK = reason(
 )
 LOADED = "loaded from disk"
 """The cause of a specialisation that was not captured here."""
-
-
-@functools.lru_cache(maxsize=8)
-def _folder(cache_dir: str | None, max_bytes: int) -> EntryFolder:
-    return EntryFolder(cache_dir, max_bytes)
-
-
-def _folder_of(settings: StoreSettings) -> EntryFolder:
-    return _folder(settings.cache_dir, settings.max_bytes)
 
 
 # --------------------------------------------------------------------------------------------------------- loading
@@ -96,7 +88,7 @@ class Shelf:
     def fill(self, site: Site, slots: tuple[Any, ...], key: str, settings: StoreSettings) -> Iterator[Candidate]:
         """Those that were read before, then the site's other entries, as they are read."""
         yield from tuple(self.candidates)
-        for stored in _folder_of(settings).read(key):
+        for stored in entry_folder(settings).read(key):
             if stored.path.name in self._seen:
                 continue
             self._seen.add(stored.path.name)
@@ -117,7 +109,7 @@ def load(site: Site, slots: tuple[Any, ...]) -> Entry | None:
         found = _found(site, shelf, slots, settings)
         if found is None:
             return None
-        _folder_of(settings).mark_used(found.stored)
+        entry_folder(settings).mark_used(found.stored)
         shelf.candidates.remove(found)
         return _appended(site, found, slots, start)
 
@@ -235,7 +227,7 @@ class Unstored:
             start = time.perf_counter()
             data = pack(self._entry, functions, _roots(site, slots), _Externals(site.owner))
             header = {"function": site.name, "seconds": self._entry.seconds, "libraries": []}
-            path = _folder_of(site.terms.host.store()).write(self._key, header, data)
+            path = entry_folder(site.terms.host.store()).write(self._key, header, data)
             if path is not None:
                 counters["store"]["stored"] += 1
                 events.emit(

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import attrs
 
@@ -76,6 +76,16 @@ class StoredBytes:
     path: Path
 
 
+class Remote(Protocol):
+    """Entries elsewhere; neither method raises."""
+
+    def fetch(self, key: str, root: Path) -> None:
+        """Put entries of a site into the cache folder `root`."""
+
+    def publish(self, path: Path) -> None:
+        """Take a copy of an entry that has been written."""
+
+
 _here: dict[Path, None] = {}
 
 
@@ -91,10 +101,11 @@ class EntryFolder:
     Args:
         cache_dir: None is the user's cache folder.
         max_bytes: of entries and kernels together.
+        remote: where entries are looked for that are not here, and where those written here go, too.
     """
 
-    def __init__(self, cache_dir: str | None, max_bytes: int = 1 << 30) -> None:
-        self._cache_dir, self._max_bytes = cache_dir, max_bytes
+    def __init__(self, cache_dir: str | None, max_bytes: int = 1 << 30, remote: Remote | None = None) -> None:
+        self._cache_dir, self._max_bytes, self._remote = cache_dir, max_bytes, remote
 
     @property
     def root(self) -> Path:
@@ -144,14 +155,30 @@ class EntryFolder:
     # -------------------------------------------------------------------------------------- reading
 
     def read(self, key: str, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> Iterator[StoredBytes]:
-        """The entries of a site, the one that was used last first. Never raises for what is on disk.
+        """The entries of a site, the one that was used last first; then those that only the remote store has. Never raises for what is on disk.
 
         Args:
             key: what `site_key` gave.
             wanted: told the header of each entry before the rest is read; False skips it. It must not trust what it sees: the header is
                 verified with the rest.
         """
-        for name in self._names(key):
+        names = self._names(key)
+        yield from self._each(key, names, wanted)
+        if self._remote is not None and self._fetched(self._remote, key):  # whoever goes on has found none that fits
+            yield from self._each(key, [name for name in self._names(key) if name not in names], wanted)
+
+    def _fetched(self, remote: Remote, key: str) -> bool:
+        try:
+            remote.fetch(key, self.root)
+        except OSError:  # of the folder here
+            let_through()
+            return False
+        return True
+
+    def _each(
+        self, key: str, names: list[str], wanted: Callable[[Mapping[str, Any]], bool] | None
+    ) -> Iterator[StoredBytes]:
+        for name in names:
             found = self._read(key, name, wanted)
             if found is not None:
                 yield found
@@ -226,6 +253,8 @@ class EntryFolder:
             emit("entry_not_stored", key=key, reason=NOT_WRITTEN.id, detail=str(error))
             return None
         _here[path] = None
+        if self._remote is not None:
+            self._remote.publish(path)
         trim(path.parents[3], self._max_bytes)
         return path
 

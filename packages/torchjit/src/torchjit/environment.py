@@ -133,6 +133,16 @@ def read_environment() -> Environment:
     store = _one_of(
         "TORCHJIT_STORE", os.environ.get("TORCHJIT_STORE", ""), ("", *get_args(Mode)), "on, off, read or verify"
     )
+    remote, secret, trusts = (
+        os.environ.get("TORCHJIT_REMOTE_CACHE"),
+        os.environ.get("TORCHJIT_BUNDLE_KEY"),
+        _flag("TORCHJIT_TRUST_REMOTE"),
+    )
+    if remote and not secret and not trusts:
+        raise _wrong(
+            "TORCHJIT_REMOTE_CACHE",
+            "what lies there is code: set TORCHJIT_BUNDLE_KEY to a secret that signs it, or TORCHJIT_TRUST_REMOTE=1",
+        )
     named_by = next((name for name in ("CXX", "CC") if os.environ.get(name, "").strip()), None)
     return Environment(
         disable=_flag("TORCHJIT_DISABLE")
@@ -145,9 +155,9 @@ def read_environment() -> Environment:
         cache_dir=os.environ.get("TORCHJIT_CACHE_DIR") or None,
         caches_off=_flag("TORCHJIT_FORCE_DISABLE_CACHES"),
         store=store or None,  # type: ignore[arg-type]  # one of its words
-        remote_cache=os.environ.get("TORCHJIT_REMOTE_CACHE") or None,
-        bundle_key=os.environ.get("TORCHJIT_BUNDLE_KEY") or None,
-        trust_remote=_flag("TORCHJIT_TRUST_REMOTE"),
+        remote_cache=remote or None,
+        bundle_key=secret or None,
+        trust_remote=trusts,
         progress=_flag("TORCHJIT_PROGRESS", "1"),
         on_error=on_error or None,  # type: ignore[arg-type]  # one of its words
         compiler_seconds=_seconds("TORCHJIT_COMPILER_SECONDS", 600.0),
