@@ -148,11 +148,12 @@ class _BackwardText:
         """Lines that call it; `dead` is what nobody reads from then on."""
         source = self._source
         guarded = untracked(source, in_range(source, "compiled(inputs)", f"{self._name}_backward", "d"))
-        links = source.bind(links_of(self._joint, self._passed, self._saved), "links")
+        links = links_of(self._joint, self._passed, self._saved)
         given = f"{'t' if self._has_tensors else '()'}, ({', '.join(self._gradients)},)"
+        given += f", {links.parameters}, {links.saved}, {bool(links.kept)}"
         source.lines += [
             # with `create_graph=True`
-            f"leads = {source.bind(linked)}(ctx, {given}, {links}) if {source.bind(torch.is_grad_enabled)}() else None",
+            f"leads = {source.bind(linked)}(ctx, {given}) if {source.bind(torch.is_grad_enabled)}() else None",
             f"compiled = {backward}.stepwise() if odd else {backward}.boxed",
             "if compiled is None:",
             f"    compiled = {backward}.compiled_or_error()",

@@ -82,16 +82,25 @@ def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to("meta")
 
 
-def linked(ctx: Any, saved: Sequence[torch.Tensor], tangents: Sequence[Any], links: Links) -> list[torch.Tensor]:
+def linked(
+    ctx: Any, held: Sequence[torch.Tensor], tangents: Sequence[Any], parameters: Sequence[int], saved: Sequence[int], kept: bool
+) -> list[torch.Tensor]:  # fmt: skip
     """Tensors that lead to all that the gradients depend on.
+
+    Args:
+        ctx: the node.
+        held: the saved tensors.
+        tangents: as they have come.
+        parameters, saved: see `Links`.
+        kept: does the forward keep tensors?
 
     Raises:
         RuntimeError: that is not possible: what leads there was freed by a backward of other results.
     """
-    nodes = [ctx.next_functions[k][0] for k in links.parameters]
+    nodes = [ctx.next_functions[k][0] for k in parameters]
     found = [getattr(node, "variable", None) for node in nodes]
-    found += [saved[k] for k in links.saved]
-    if links.kept:
+    found += [held[k] for k in saved]
+    if kept:
         found += ctx.links
     if not all(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in found):
         raise RuntimeError(str(UserError(DOUBLE_BACKWARD)))

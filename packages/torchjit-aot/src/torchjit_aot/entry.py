@@ -32,6 +32,7 @@ from torchjit_aot.synthetic_bases import guard_history, guard_overlap
 from torchjit_core.events import emit, phase
 from torchjit_core.failures import degraded
 from torchjit_core.reasons import GraphBreak
+from torchjit_torch.graph_calls import GraphCall
 
 __all__ = ["compile"]
 
@@ -78,9 +79,11 @@ def compile(
             if not settings.fallback:
                 raise
             emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
-            return original.forward  # not `gm` itself, which prints where in the graph the user's own error came from
+            return GraphCall(
+                original
+            )  # not `gm` itself, which prints where in the graph the user's own error came from
         how = _Compilation(compiler, backward_compiler or compiler, partitioner, settings)
-        run = how.run_of(joint, len(example_inputs), gm.forward)
+        run = how.run_of(joint, len(example_inputs), GraphCall(gm))
         return run if lazy is None else lazy.around(run)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import fx
 
-from torchjit_aot.compiler_protocol import CompiledGraph, Kind
+from torchjit_aot.compiler_protocol import Boxed, CompiledGraph, Kind
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_torch.operators import ONLY_COMPUTE
 
@@ -31,13 +31,18 @@ def run_eagerly(
     """
     if kind != "backward":
         return straight_line(gm.graph, name, gm)
-    boxed = straight_line(gm.graph, name, gm, boxed=True)
+    return _Boxed(straight_line(gm.graph, name, gm, boxed=True))
 
-    def call(*inputs: Any) -> Sequence[Any]:
-        return boxed(list(inputs))
 
-    call.boxed = boxed  # type: ignore[attr-defined]
-    return call
+@final
+class _Boxed:
+    """A function of a list, as a compiled graph."""
+
+    def __init__(self, boxed: Boxed) -> None:
+        self.boxed = boxed
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        return self.boxed(list(inputs))
 
 
 class _Names:
@@ -111,7 +116,7 @@ def straight_line(
     body = "\n    ".join(lines) or "return ()"
     source = f"def {_identifier(name)}({', '.join(inputs)}):\n    {body}\n"
     names.bound[WRITES_FROM] = first_write
-    exec(compile(source, f"<{name}>", "exec"), names.bound)
+    exec(compile(source, f"<torchjit {name}>", "exec"), names.bound)
     made: Any = names.bound[_identifier(name)]
     made.writes_last = True
     return made  # type: ignore[no-any-return]

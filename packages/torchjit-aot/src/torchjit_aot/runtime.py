@@ -21,8 +21,9 @@ from torchjit_aot.compiler_protocol import CompiledGraph, Run, writes_last
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.wrapper import CallText, call_graph, in_grad_mode, range_name, slot_names, slot_versions, untracked
+from torchjit_core.storing import made_by, maker
 
-__all__ = ["make_inference", "make_training"]
+__all__ = ["graph_function", "make_inference", "make_training"]
 
 
 def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[torch.Tensor]) -> bool:
@@ -114,14 +115,12 @@ def make_training(
     calls = []
     for n, (part, backwards) in enumerate(parts):
         passed, hidden = _passed_to_part(joint, part) if several else _passed(joint, forward)
-        members = {
-            "forward": staticmethod(forward_of(joint, part, passed, hidden, forward, name, several, checked)),
-            "backward": staticmethod(backward_of(part, passed, bool(hidden) or several, backwards, name, checked)),
-            "boxed_grads_call": True,
-        }
-        function: Any = type("CompiledGraphFunction", (torch.autograd.Function,), members)
+        apply = graph_function(
+            forward_of(joint, part, passed, hidden, forward, name, several, checked),
+            backward_of(part, passed, bool(hidden) or several, backwards, name, checked),
+        )
         given = _given(text, passed, hidden, several)
-        calls.append(f"n{n} = {source.bind(function.apply, 'apply')}({given})")
+        calls.append(f"n{n} = {source.bind(apply, 'apply')}({given})")
         for place, slot in enumerate(part.slots):
             if isinstance(joint.slots[slot], fx.Node):
                 slots[slot] = f"n{n}[{place}]" if len(part.slots) > 1 else f"n{n}"
@@ -129,6 +128,14 @@ def make_training(
     source.lines += calls if torch.is_grad_enabled() else in_grad_mode(source, True, calls)
     text.move_versions(early=False)
     return text.function(slots, name, writes_last=writes_last(forward.compiled) and not moved)
+
+
+@maker
+def graph_function(forward: Run, backward: Run) -> Run:
+    """A forward that gives its results a node of autograd, with this backward."""
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "boxed_grads_call": True}
+    function: Any = type("CompiledGraphFunction", (torch.autograd.Function,), members)
+    return made_by(function.apply, graph_function, forward, backward)  # type: ignore[no-any-return]
 
 
 def _given(text: CallText, passed: Sequence[fx.Node], hidden: Sequence[fx.Node], called: bool) -> str:

@@ -26,8 +26,8 @@ def _held(saved: Sequence[fx.Node]) -> list[tuple[int, fx.Node]]:
 
 def _formats(source: Source, tensors: str) -> str:
     """Text for the strides and the bytes of a sequence of tensors. Sizes and dtypes hardly change without either."""
-    strides, sizes = source.bind(torch._C.TensorBase.stride), source.bind(_BYTES)
-    return f"([*map({strides}, {tensors})], [*map({sizes}, {tensors})])"
+    strides = source.bind(torch._C.TensorBase.stride)
+    return f"([*map({strides}, {tensors})], [x.nbytes for x in {tensors}])"
 
 
 def note_saved_layout(source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node]) -> list[str]:
@@ -36,9 +36,6 @@ def note_saved_layout(source: Source, variable: dict[fx.Node, str], saved: Seque
     if all(is_static(node.meta["val"]) for node in held):
         return []
     return [f"h = ({', '.join(variable[node] for node in held)},)", f"ctx.held = {_formats(source, 'h')}"]
-
-
-_BYTES: Any = vars(torch._C.TensorBase)["nbytes"].__get__
 
 
 def check_saved_layout(source: Source, saved: Sequence[fx.Node]) -> list[str]:

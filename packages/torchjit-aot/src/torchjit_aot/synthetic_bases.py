@@ -177,14 +177,15 @@ def guard_overlap(joint: JointGraph, compiled: Run, eager: Run) -> Run:
     single = [i for i in {*joint.mutated, *_reshaped_alone(joint, joint.bases)} if i in moving]
     written = [*firsts, *single]
     others = [i for i in moving if i not in single]
-    if not joint.bases and (not written or len(moving) < 2):
+    bases = joint.bases
+    if not bases and (not written or len(moving) < 2):
         return compiled
 
     def checked(*args: Any) -> Any:
         storages = {storage_key(args[i]) for i in written}
         if len(storages) < len(written) or not storages.isdisjoint([storage_key(args[i]) for i in others]):
             return eager(*args)
-        for base in joint.bases:
+        for base in bases:
             key = storage_key(args[base.members[0]])
             for i, offset in zip(base.members, base.offsets, strict=True):
                 if storage_key(args[i]) != key or args[i].storage_offset() != offset:

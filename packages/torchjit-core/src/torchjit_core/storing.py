@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, final, runtime_checkable
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 import attrs
 
@@ -92,7 +92,8 @@ class Made:
 
 
 _makers: set[Callable[..., Any]] = set()
-_made: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
+_made: dict[int, tuple[ref[Any], Made]] = {}
+"""By identity: two functions of one library that was loaded twice are equal."""
 
 
 def maker(function: _F) -> _F:
@@ -118,16 +119,15 @@ def made_by(obj: _T, maker: Callable[..., Any], *arguments: object) -> _T:
     """
     if maker not in _makers:
         raise ValueError(f"{maker!r} is not declared a maker")
-    _made[obj] = Made(maker, arguments)
+    key = id(obj)
+    _made[key] = (ref(obj, lambda _: _made.pop(key, None)), Made(maker, arguments))
     return obj
 
 
 def how_made(obj: object) -> Made | None:
     """What `made_by` noted of it."""
-    try:
-        return _made.get(obj)
-    except TypeError:  # neither hashable nor weakly referable
-        return None
+    found = _made.get(id(obj))
+    return found[1] if found is not None and found[0]() is obj else None
 
 
 # -------------------------------------------------------------------------------------- what is compiled later

@@ -25,6 +25,7 @@ from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers
 from torchjit_fx.subclasses import with_subclasses
 from torchjit_fx.tracing import escaped
 from torchjit_fx.versions import FIRST_WRITE, lazy_graph_module
+from torchjit_torch.graph_calls import GraphCall
 from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["compile_region"]
@@ -56,7 +57,7 @@ def compile_region(domain: CallDomain, leaves: Sequence[object], capture: Captur
     gm, paths, examples = _graph(domain, steps, asked, capture)
     emit_graph(gm, "captured")
     with domain.recorder.place.made_real():
-        target = gm.forward if domain.needs_history else domain.compile_graph(gm, examples)
+        target = GraphCall(gm) if domain.needs_history else domain.compile_graph(gm, examples)
     domain.writes_outside = gm.meta[FIRST_WRITE] is not None
     if domain.writes_outside and repeatable:
         domain.of(CaughtErrors).settle(errors_come_first(target, gm, steps), capture)

@@ -18,6 +18,7 @@ from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE, runtime_check
 from torchjit_fx.leaves import Function, InputLeaf, Raw, Step, Target, TensorLeaf
 from torchjit_fx.ownership import owns
 from torchjit_fx.region import acts_outside
+from torchjit_torch.graph_calls import GraphCall
 from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["errors_come_first", "giving_back_random_numbers", "is_repeatable"]
@@ -46,7 +47,8 @@ def errors_come_first(target: Function, gm: fx.GraphModule, steps: Sequence[Step
         gm: the graph; `target` may be a method of it.
         steps: those of the graph, none of which is a custom operator.
     """
-    ordered = False if getattr(target, "__self__", None) is gm else getattr(target, "writes_last", None)
+    itself = getattr(target, "__self__", None) is gm or (isinstance(target, GraphCall) and target.gm is gm)
+    ordered = False if itself else getattr(target, "writes_last", None)
     if ordered is not False:
         return ordered is True
     first = next((i for i, step in enumerate(steps) if acts_outside(step)), len(steps))
@@ -66,9 +68,9 @@ def giving_back_random_numbers(target: Function, steps: Sequence[Step], writes: 
     """
     if not any(step.random for step in steps):
         return target
-    generator = torch.default_generator
 
     def run(*inputs: Raw) -> Raw:
+        generator = torch.default_generator
         before = generator.get_state()
         try:
             return target(*inputs)

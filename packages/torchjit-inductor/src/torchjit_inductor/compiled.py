@@ -19,6 +19,7 @@ from torchjit_core.expr import Symbol
 from torchjit_core.failures import failures_are_raised
 from torchjit_core.handlers import let_through
 from torchjit_core.reasons import Reason, UserError, reason
+from torchjit_core.storing import NotYetStorable
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention.call import AttentionOperators
@@ -30,7 +31,7 @@ from torchjit_inductor.depthwise import divide_depthwise
 from torchjit_inductor.estimates import TYPICAL
 from torchjit_inductor.evaluated import evaluated
 from torchjit_inductor.expansion import NotRepeated, expanded
-from torchjit_inductor.host import Ranged, show_kernels, write_host_program
+from torchjit_inductor.host import Ranged, note_launches, show_kernels, shows_kernels, write_host_program
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.contractions import ProductChoice
@@ -47,6 +48,7 @@ from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_store
 from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
+from torchjit_torch.graph_calls import GraphCall
 from torchjit_torch.operators import ONLY_COMPUTE
 
 __all__ = ["CompiledGraph", "Inductor", "show_ranges"]
@@ -74,6 +76,12 @@ NO_ATTENTION = reason(
     "an attention without a kernel",
     "The functions that change its scores, or its block mask, do what no kernel of attention does. The call computes all scores "
     "in memory, as in eager: results are right, but it needs much more memory and time.",
+)
+
+PROFILED = reason(
+    "TJ-STORE-042",
+    "a profiler is on",
+    "While torch's profiler runs, launches of kernels are ranges of it. Compiled entries are kept on disk without these.",
 )
 
 Kind = Literal["inference", "forward", "backward"]
@@ -128,6 +136,27 @@ class CompiledGraph:
         self.reason_not_recordable = reason_not_recordable
         self.range_name: str | None = None
         _graphs.add(self)
+
+    def __stored_state__(self) -> Mapping[str, object]:
+        if shows_kernels():
+            raise NotYetStorable(PROFILED, "")
+        named = (
+            "boxed", "source", "static_inputs", "mutated_inputs", "device", "reason_not_recordable", "range_name",
+        )  # fmt: skip
+        return {
+            "call": None if self._call == self._call_boxed else self._call,
+            "kernels": tuple((kernel.name, kernel.launch) for kernel in self.kernels),
+            **{name: getattr(self, name) for name in named},
+        }
+
+    def __restore_state__(self, state: Mapping[str, Any]) -> None:
+        given = dict(state)
+        kernels, range_name = given.pop("kernels"), given.pop("range_name")
+        self.__init__(**given)
+        self.range_name = range_name
+        self.kernels = tuple(CompiledKernel(name, "", launch) for name, launch in kernels)
+        if kernels:
+            note_launches(self.boxed or self._call, [name for name, _ in kernels])
 
     def show_range(self, shown: bool) -> None:
         """Are calls a range, if this graph has a name for it?"""
@@ -417,7 +446,8 @@ class Inductor:
         spaces = "|".join(sorted(ONLY_COMPUTE))
         writes = re.compile(rf"torch\.ops\.(aten\.copy_\.|(?!({spaces})\.))")
         lines = enumerate(gm.code.split("\n"), 1)
-        gm.forward.__globals__[WRITES_FROM] = next((n for n, line in lines if writes.search(line)), NEVER)
+        graph_call = GraphCall(gm)
+        graph_call.__globals__[WRITES_FROM] = next((n for n, line in lines if writes.search(line)), NEVER)
 
         results = gm.graph.output_node().args[0]
         promised = [
@@ -429,7 +459,7 @@ class Inductor:
             grad = torch.is_grad_enabled()
             try:
                 torch._C._set_grad_enabled(False)  # the C function, in the block: no handler of a signal comes between
-                made = gm.forward(*inputs)
+                made = graph_call(*inputs)
             finally:
                 torch._C._set_grad_enabled(grad)
             found = made if isinstance(made, (tuple, list)) else (made,)

@@ -22,7 +22,7 @@ from torchjit_inductor.memory import MemoryEvent, overwritable, plan_reuse
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, TensorRef
 from torchjit_torch.operators import ONLY_COMPUTE
 
-__all__ = ["HostProgram", "Ranged", "show_kernels", "write_host_program"]
+__all__ = ["HostProgram", "Ranged", "note_launches", "show_kernels", "shows_kernels", "write_host_program"]
 
 _NO_IDENTIFIER = re.compile(r"^\d|\W", re.ASCII)
 _STRIDES_KNOWN = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise", "_linear_pointwise.default"})
@@ -73,10 +73,15 @@ def write_host_program(
     namespace: dict[str, Any] = {**writer.names, WRITES_FROM: writer.writes_from}
     exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
     call = namespace["call"]
-    _launches[call] = tuple(dict.fromkeys(s.kernel.name for s in program.steps if isinstance(s, KernelStep)))
+    note_launches(call, list(dict.fromkeys(s.kernel.name for s in program.steps if isinstance(s, KernelStep))))
     if _shown:
         _replace_launches(call, True)
     return HostProgram(source, call)
+
+
+def note_launches(call: Callable[..., Any], names: Sequence[str]) -> None:
+    """Remember which kernels a host program launches: `show_kernels` makes them ranges."""
+    _launches[call] = tuple(names)
 
 
 _launches: weakref.WeakKeyDictionary[Any, tuple[str, ...]] = weakref.WeakKeyDictionary()
@@ -90,6 +95,11 @@ def show_kernels(shown: bool) -> None:
         _shown[:] = [True] if shown else []
         for call in list(_launches):
             _replace_launches(call, shown)
+
+
+def shows_kernels() -> bool:
+    """See `show_kernels`."""
+    return bool(_shown)
 
 
 def _replace_launches(call: Any, shown: bool) -> None:

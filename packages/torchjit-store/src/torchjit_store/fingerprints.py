@@ -10,6 +10,7 @@ Nothing here runs code of the user: exact types, raw `__dict__`s, no descriptor 
 
 from __future__ import annotations
 
+import datetime
 import enum
 import functools
 import hashlib
@@ -253,10 +254,18 @@ def _of_partial(value: functools.partial[Any]) -> Description:
     return _holding("partial", held)
 
 
+_CAPSULE = type(datetime.datetime_CAPI)
+_HEAP = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: what a `class` statement has made, among others."""
+
+
 def _of_builtin(value: types.BuiltinFunctionType) -> Description:
     owner = value.__self__
     if owner is None or issubclass(type(owner), types.ModuleType):
         return Description(f"builtin {value.__module__} {value.__name__}")
+    if type(owner) is _CAPSULE or (isinstance(owner, type) and not owner.__flags__ & _HEAP):
+        where = class_name(owner if isinstance(owner, type) else type(owner))
+        return Description(f"builtin {where} {value.__module__} {value.__name__}")  # of a C library: nothing changes it
     return _holding(f"builtin {value.__name__}", [(("attr", "__self__"), owner)])
 
 

@@ -1,10 +1,14 @@
-"""The compiled backwards of one graph: the whole one, and those for calls in which some results got no gradient."""
+"""The compiled backwards of one graph: the whole one, and those for calls in which some results got no gradient.
+
+On disk they are what has been compiled of them. Another process calls the operators of the whole one by one if it was never compiled, and
+gives zeros to it for combinations that were not met.
+"""
 
 from __future__ import annotations
 
 import contextvars
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from torchjit_aot.ambient import aside
@@ -12,9 +16,16 @@ from torchjit_aot.compiler_protocol import Boxed, CompiledGraph
 from torchjit_aot.settings import Later
 from torchjit_core.events import activity, current_compile_id
 from torchjit_core.forks import new_lock
-from torchjit_core.reasons import TorchjitError
+from torchjit_core.reasons import TorchjitError, reason
+from torchjit_core.storing import NotYetStorable, grown
 
-__all__ = ["BackwardOfSome", "Backwards", "LazyBackward"]
+__all__ = ["NOT_COMPILED", "BackwardOfSome", "Backwards", "LazyBackward"]
+
+NOT_COMPILED = reason(
+    "TJ-STORE-040",
+    "the backward has not been compiled yet",
+    "An entry with a backward is kept on disk once that has been compiled, which its first call does.",
+)
 
 _MOST = 8
 """Backwards of one graph for different gradients; further combinations are given zeros."""
@@ -37,6 +48,8 @@ class LazyBackward:
         later: Later,
     ) -> None:
         self.boxed: Boxed | None = None
+        self.has_others: Callable[[], bool] = _nothing_else
+        self._compiled: CompiledGraph | None = None
         self._build: Callable[[], CompiledGraph] | None = build
         self._later = later
         self._stepwise = functools.cache(lambda: _boxed(stepwise()))
@@ -46,13 +59,28 @@ class LazyBackward:
 
     def compile(self) -> Boxed:
         """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
+        build = self._build
         with self._lock:
             if self.boxed is None and self._build is not None:
                 with activity("backward", compile_id=self._compile_id):
-                    self.boxed = _boxed(self._later(functools.partial(_apart, self._context, self._build)))
+                    self._compiled = self._later(functools.partial(_apart, self._context, self._build))
+                    self.boxed = _boxed(self._compiled)
                     self._build = None
         assert self.boxed is not None
+        if build is not None:
+            grown(self._compile_id)
         return self.boxed
+
+    def __stored_state__(self) -> Mapping[str, object]:
+        if self._compiled is None and not self.has_others():
+            raise NotYetStorable(NOT_COMPILED, "")
+        return {"compiled": self._compiled, "stepwise": self._stepwise()}
+
+    def __restore_state__(self, state: Mapping[str, Any]) -> None:
+        stepwise: Boxed = state["stepwise"]
+        self.__init__(_built, _built, _at_once)
+        self._build, self._stepwise, self._compiled = None, lambda: stepwise, state["compiled"]  # type: ignore[assignment]
+        self.boxed = stepwise if self._compiled is None else _boxed(self._compiled)
 
     def compiled_or_error(self) -> Boxed | TorchjitError:
         """As `compile`, with an error of ours given back, to be raised without the compiler's frames."""
@@ -64,6 +92,18 @@ class LazyBackward:
     def stepwise(self) -> Boxed:
         """The graph's operators one by one, for tangents that compiled code cannot read."""
         return self._stepwise()
+
+
+def _nothing_else() -> bool:
+    return False
+
+
+def _built() -> CompiledGraph:
+    raise AssertionError("it was compiled in another process")
+
+
+def _at_once(build: Callable[[], Any]) -> Any:
+    return build()
 
 
 def _apart(context: contextvars.Context, make: Callable[..., Any], *given: Any) -> Any:
@@ -117,10 +157,26 @@ class Backwards:
         later: Later,
     ) -> None:
         self.whole = whole
+        whole.has_others = lambda: bool(self._compiled())
         self._make, self._later = make, later
         self._made: dict[tuple[bool, ...], BackwardOfSome] = {}
         self._lock = new_lock()
         self._context = contextvars.copy_context()
+
+    def _compiled(self) -> dict[tuple[bool, ...], BackwardOfSome]:
+        """What has been made, but for what is not compiled."""
+        return {missing: made for missing, made in list(self._made.items()) if made.backward.boxed is not None}
+
+    def __stored_state__(self) -> Mapping[str, object]:
+        made = {missing: (some.backward, some.zeros) for missing, some in self._compiled().items()}
+        return {"whole": self.whole, "made": made}
+
+    def __restore_state__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(state["whole"], self._with_zeros, _at_once)
+        self._made = {missing: BackwardOfSome(*some) for missing, some in state["made"].items()}
+
+    def _with_zeros(self, missing: tuple[bool, ...]) -> BackwardOfSome:
+        return BackwardOfSome(self.whole, (True,) * len(missing))
 
     def of_some(self, missing: tuple[bool, ...]) -> BackwardOfSome | TorchjitError:
         """The backward without the tangents for which the item is true; an error of ours is given back, to be raised without our frames."""
@@ -138,4 +194,4 @@ class Backwards:
     def _new(self, missing: tuple[bool, ...]) -> BackwardOfSome:
         if len(self._made) < _MOST:
             return self._later(functools.partial(_apart, self._context, self._make, missing))  # type: ignore[no-any-return]
-        return BackwardOfSome(self.whole, (True,) * len(missing))
+        return self._with_zeros(missing)

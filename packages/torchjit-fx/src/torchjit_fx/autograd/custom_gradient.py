@@ -11,6 +11,7 @@ from torch import fx
 from torch.autograd.function import once_differentiable
 
 from torchjit_fx.leaves import Raw
+from torchjit_torch.graph_calls import GraphCall
 
 __all__ = ["Backward", "CapturedFunction"]
 
@@ -66,10 +67,24 @@ class CapturedFunction:
 
     def __attrs_post_init__(self) -> None:
         # torch names a node of autograd, in `grad_fn` and in its errors, by the class.
+        self._make_class()
+
+    def _make_class(self) -> None:
         function = type(self.name, (_Once if self.once else _Apply,), {})
         vars(self).update(
             __name__=self.name, __qualname__=self.name, function=function
         )  # torch.fx prints a node by these
+
+    def __stored_state__(self) -> Mapping[str, object]:
+        return {a.name: getattr(self, a.name) for a in attrs.fields(CapturedFunction)} | {
+            "forward": _stored(self.forward),
+            "backwards": {given: (_stored(b.graph), b.sources, b.returns) for given, b in self.backwards.items()},
+        }
+
+    def __restore_state__(self, state: Mapping[str, Any]) -> None:
+        backwards = {given: Backward(*parts) for given, parts in state["backwards"].items()}
+        vars(self).update(state, backwards=backwards)
+        self._make_class()
 
     def __call__(self, others: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         function: Raw = vars(self)["function"]
@@ -89,6 +104,10 @@ class CapturedFunction:
         sources = {"gradient": laid_out, "saved": ctx.saved_tensors, "kept": ctx.kept}
         results = found.graph(*[sources[kind][i] for kind, i in found.sources])
         return (None, None, *(None if i is None else results[i] for i in found.returns))
+
+
+def _stored(graph: Raw) -> GraphCall:
+    return graph if isinstance(graph, GraphCall) else GraphCall(graph)
 
 
 class _Apply(torch.autograd.Function):

@@ -16,9 +16,9 @@ from torchjit_core.expr import Symbol
 from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.kernel import can_fail, generate, heading
-from torchjit_inductor.cpp.loader import load
 from torchjit_inductor.cpp.pieces import chooses_piece
 from torchjit_inductor.cpp.plan import Plan
+from torchjit_inductor.cpp.stored_kernels import load_storable
 from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, rewrite_stores
@@ -87,7 +87,8 @@ class CBackend(KernelBackend):
         functions: dict[str, Callable[..., None]] = {}
         for (names, _), library in zip(files, libraries, strict=True):
             # Inside a file kernels are numbered.
-            functions |= dict(zip(names, load(library, [f"k{n}" for n in range(len(names))]), strict=True))
+            numbered = load_storable(library, [f"k{n}" for n in range(len(names))], settings.cache_dir)
+            functions |= dict(zip(names, numbered, strict=True))
         return [
             CompiledKernel(k.name, t, functions[kernels[first[body]].name])
             for k, t, body in zip(kernels, texts, bodies, strict=True)

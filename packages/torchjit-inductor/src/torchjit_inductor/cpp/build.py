@@ -30,7 +30,16 @@ from torchjit_inductor.cpp.library_files import digest, is_complete, is_trusted
 from torchjit_inductor.cpp.limited import PATIENCE, Running, TookTooLong, run_limited, tell_waiting
 from torchjit_inductor.cpp.locks import Timeout, courtesy_lock
 
-__all__ = ["Compiler", "build", "default_vector_bytes", "find_compiler", "machine", "trim", "used_libraries"]
+__all__ = [
+    "Compiler",
+    "build",
+    "default_vector_bytes",
+    "find_compiler",
+    "machine",
+    "note_used",
+    "trim",
+    "used_libraries",
+]
 
 ABI = "torchjit-c-1"
 KEY_LENGTH = 40
@@ -191,6 +200,12 @@ _used: set[Path] = set()
 def used_libraries() -> frozenset[Path]:
     """The libraries that this process has built or found."""
     return frozenset(_used)
+
+
+def note_used(library: Path) -> None:
+    """A library of the cache is in use, though this process has not built it."""
+    _mark_used(library)
+    _used.add(library)
 
 
 def _compile_all(todo: Sequence[tuple[str, Path]], compiler: Compiler, jobs: int, seconds: float) -> None:

@@ -1,0 +1,75 @@
+"""Kernels of compiled entries on disk: there they are the name of a library in the cache, and of a function in it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torchjit_core.reasons import reason
+from torchjit_core.storing import NotStorable, made_by, maker
+from torchjit_inductor.cpp.build import note_used
+from torchjit_inductor.cpp.folders import cache_folder
+from torchjit_inductor.cpp.library_files import is_trusted
+from torchjit_inductor.cpp.loader import load
+
+__all__ = ["kernel_of", "load_storable"]
+
+KERNEL_GONE = reason(
+    "TJ-STORE-041",
+    "a kernel is not in the cache any more",
+    "A compiled entry on disk refers to C kernels in the same cache folder. One of them is gone, or is not what was built, so the entry is "
+    "made anew.",
+)
+_NAME = re.compile(r"[0-9a-f]{40}")
+
+
+def load_storable(library: Path, names: Sequence[str], cache_dir: str | None) -> list[Callable[..., None]]:
+    """`load`; functions of a library that stays, in the cache folder, can be stored."""
+    functions = load(library, names)
+    if _stays(library, cache_dir):
+        for function, name in zip(functions, names, strict=True):
+            made_by(function, kernel_of, cache_dir, library.stem, name)
+    return functions
+
+
+def _stays(library: Path, cache_dir: str | None) -> bool:
+    """Is it in the cache, and not in what stands in for that while this process lives?"""
+    with contextlib.suppress(OSError):
+        return library.parent == cache_folder(cache_dir)
+    return False
+
+
+_restored: dict[tuple[Path, str], Callable[..., None]] = {}
+
+
+@maker
+def kernel_of(cache_dir: str | None, key: str, name: str) -> Callable[..., None]:
+    """A kernel of a library in the cache.
+
+    Args:
+        cache_dir: see `InductorSettings`.
+        key: the library's name.
+        name: of the kernel in it.
+
+    Raises:
+        NotStorable: it is not there, or not what was built.
+    """
+    try:
+        library = cache_folder(cache_dir) / f"{key}.so"
+        function = _restored.get((library, name))
+        if function is None:
+            if not _NAME.fullmatch(key) or not (library in _trusted or is_trusted(library)):
+                raise NotStorable(KERNEL_GONE, str(library))
+            _trusted.add(library)
+            (function,) = load_storable(library, [name], cache_dir)
+            _restored[library, name] = function
+            note_used(library)
+    except (OSError, AttributeError) as error:
+        raise NotStorable(KERNEL_GONE, f"{name} of {key}: {error}") from None
+    return function
+
+
+_trusted: set[Path] = set()
+"""Libraries that this process has loaded."""
