@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import typing
 from typing import Any
 
 import pytest
@@ -244,3 +245,15 @@ def test_equal_to_plain_execution(program):
     first = [b.detail for b in jit.captured[0].breaks]
     if PROGRAMS[program] is not None:
         assert len(first) == min(PROGRAMS[program], 1), first
+
+
+def test_forms_of_types_are_made_whatever_has_changed():
+    def program(x, items):
+        items.append(1)
+        return str(typing.Optional["NeverSeenBefore"]), x + 1  # noqa: F821  of torch.autograd.profiler.record_function
+
+    for clear in typing._cleanups:
+        clear()
+    jit = Jit(program)
+    assert shape(jit(Num(1.0), []), {}) == shape(program(Num(1.0), []), {})
+    assert not jit.captured[0].breaks

@@ -27,6 +27,8 @@ from torchjit_vm.frame import Raised
 __all__ = ["RealCache", "call_with_real_cache"]
 
 _WRAPPER: Any = functools._lru_cache_wrapper
+_OF_ARGUMENTS_ALONE = frozenset({"typing"})
+"""Modules whose cached functions read nothing but their arguments, so that it does not matter what the region has changed."""
 
 
 def _kinds() -> tuple[type, Any]:
@@ -227,7 +229,8 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: objec
     result = cache.get(key)
     if result is MISSING:
         changed = domain.touched or domain.class_stores or len(domain.reordered) > domain.of(CountedCalls).number
-        if changed or (cache.is_full() and _is_of_program(domain, cache)):
+        may_see = changed and cache.function.__module__ not in _OF_ARGUMENTS_ALONE
+        if may_see or (cache.is_full() and _is_of_program(domain, cache)):
             return _without(domain, function, cache, args, kwargs)
         try:
             result = function.obj(*real, **named)
