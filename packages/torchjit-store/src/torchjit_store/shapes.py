@@ -60,15 +60,15 @@ class ClassShape:
         return put
 
 
+@functools.cache
 def class_shape(cls: Any) -> ClassShape | None:
     """The shape of a class of torchjit's; None where a base of somebody else's, or one in C, may hold more."""
     if not all(base in _HARMLESS or is_ours(base.__module__) for base in cls.__mro__):
         return None
-    return _shape_of(cls)
-
-
-@functools.cache
-def _shape_of(cls: Any) -> ClassShape:
+    try:
+        object.__new__(cls)
+    except TypeError:  # a class in C has a `__new__` of its own, and members that nobody outside can write
+        return None
     slots: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         slots.update((n, d) for n, d in base.__dict__.items() if isinstance(d, MemberDescriptorType))
