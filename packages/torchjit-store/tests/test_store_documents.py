@@ -13,8 +13,11 @@ from torchjit_core.expr import symbol
 from torchjit_core.guards import MISSING, ClassAttrIs, IdIs, MroIs, TypeIs, ValueEquals
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import Arg, Pinned
-from torchjit_core.storing import NotStorable
+from torchjit_core.storing import NotStorable, NotYetStorable, made_by, maker
+from torchjit_store import forms, ours
+from torchjit_store.document import NOT_STORABLE
 from torchjit_store.forms import Document, FormatError, decode, encode
+from torchjit_store.shapes import ClassShape
 from torchjit_store.stale import Stale
 from torchjit_store.testing import NoExternals, Table, again
 
@@ -197,3 +200,80 @@ def test_atoms_compared_by_identity_are_those_of_the_program() -> None:
     with pytest.raises(NotStorable):
         encode(guards, Table(text), NoExternals())
     encode(guards, Table("name", ()), NoExternals())
+
+
+def test_nested_functions_of_torchjit() -> None:
+    document = encode(forms.decode, Table(), NoExternals())
+    assert decode(document, Table(), NoExternals()) is forms.decode
+    setter = ClassShape({}, True).setter("other")
+    other = again(setter)
+    assert other is not setter and other.__code__ is setter.__code__
+    held: Any = ForTest([1])
+    other(held, 3)
+    assert held.other == 3
+
+
+class ForTest:
+    """Stands for a class of torchjit's."""
+
+    __stored_exactly__ = ("mine",)
+
+    def __init__(self, mine: list[int]) -> None:
+        self.mine, self.copied = mine, mine[:]
+
+
+def test_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ForTest, "__module__", "torchjit_store.forms")
+    monkeypatch.setattr(forms, "ForTest", ForTest, raising=False)
+    first: Any = ForTest([1, 2])
+    first.me = first
+    found = again((first, first))
+    assert found[0] is found[1] and type(found[0]) is ForTest
+    assert found[0].mine is first.mine and found[0].copied is not first.copied
+    assert found[0].copied == [1, 2] and found[0].__dict__["me"] is found[0]
+
+
+class Restored:
+    """Stands for a class of torchjit's that says itself what it is stored as."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.lock = number, object()
+
+    def __stored_state__(self) -> dict[str, object]:
+        if self.number < 0:
+            raise NotYetStorable(NOT_STORABLE, "not yet")
+        return {"number": self.number}
+
+    def __restore_state__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["number"] + 1)  # type: ignore[misc]
+
+
+def test_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Restored, "__module__", "torchjit_store.forms")
+    monkeypatch.setattr(forms, "Restored", Restored, raising=False)
+    assert again([Restored(3)])[0].number == 4
+    with pytest.raises(NotYetStorable, match=r"entry\[0\]: not yet"):
+        encode([Restored(-1)], Table(), NoExternals())
+
+
+def test_what_a_maker_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(n: int) -> Any:
+        return made_by(type("Made", (), {"n": n}), make, n)
+
+    monkeypatch.setattr(make, "__module__", "torchjit_store.forms")
+    monkeypatch.setattr(make, "__qualname__", "make")
+    monkeypatch.setattr(forms, "make", make, raising=False)
+    monkeypatch.setattr(ours, "_is_defined_by_us", lambda obj: True)
+    with pytest.raises(ValueError, match="no maker|not declared"):
+        make(1)
+    maker(make)
+    found = again([make(5)])
+    assert found[0].n == 5
+
+
+def test_constants_are_stored_by_name() -> None:
+    assert again([MISSING, TABLE])[0] is MISSING
+    assert again({"x": MISSING})["x"] is MISSING
+
+
+TABLE = {"a": 1}

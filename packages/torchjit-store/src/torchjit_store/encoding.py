@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -15,12 +16,15 @@ from enum import Enum
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, TypeAlias, final
 
+import attrs
+
 from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_core.guards import ClassAttrIs, Guard, IdIs, MroIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
 from torchjit_core.storing import NotStorable, how_made
 from torchjit_store import generated, ours
+from torchjit_store.collector import collector_paused
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
 from torchjit_store.shapes import class_shape
 
@@ -62,14 +66,15 @@ def encode(root: object, references: References, externals: Externals) -> Docume
         NotStorable: something in it cannot be stored; the detail tells the way to it.
         NotYetStorable: so far.
     """
-    survey = _Survey(references, externals)
-    top = survey.node(root, None)
-    survey.run()
-    return _laid_out(top, survey)
+    with collector_paused():
+        survey = _Survey(references, externals)
+        top = survey.node(root, None)
+        survey.run()
+        return _laid_out(top, survey)
 
 
 # ------------------------------------------------------------------------------------------------------------ survey
-_ATOMS: Final = frozenset({type(None), bool, int, str})
+_ATOMS: Final = frozenset({type(None), bool, int, float, str})
 _BIG: Final = 1 << 62
 
 
@@ -85,26 +90,29 @@ class _Survey:
         self._pending: list[_Node] = []
         self._globals: dict[int, dict[str, None]] = {}
         self._values = _torch_values()
-        self._kept: list[object] = []
+        self._kept: list[object] = []  # ids stand for them
 
     def node(self, obj: object, parent: _Node | None) -> _Node:
         """The node of an object, which is looked at later unless it has been met before."""
-        cls = type(obj)
-        if cls in _ATOMS:
-            return self._atom((cls, obj), obj, parent)
-        found = self._by_id.get(id(obj))
-        if found is None:
-            if cls is float:
-                return self._atom((cls, repr(obj)), obj, parent)
-            if cls is CodeLocation:
-                return self._location(obj, parent)
-            found = self._by_id[id(obj)] = _Node(obj, parent)
-            self._pending.append(found)
-        return found
+        return self._by_id.get(id(obj)) or self._new(obj, parent)
 
     def nodes(self, objects: Any, parent: _Node) -> list[_Node]:
         """Those of several."""
-        return [self.node(obj, parent) for obj in objects]
+        known, new = self._by_id.get, self._new
+        return [known(id(obj)) or new(obj, parent) for obj in objects]
+
+    def _new(self, obj: object, parent: _Node | None) -> _Node:
+        cls = type(obj)
+        if cls in _ATOMS:
+            found = self._atom((cls, repr(obj) if cls is float else obj), obj, parent)
+        elif cls is CodeLocation:
+            found = self._location(obj, parent)
+        else:
+            found = _Node(obj, parent)
+            self._pending.append(found)
+        self._by_id[id(obj)] = found
+        self._kept.append(obj)
+        return found
 
     def exact(self, obj: object, parent: _Node) -> _Node:
         """The node of an object that must be the very one: no copy will do."""
@@ -220,9 +228,7 @@ class _Survey:
         found = self._by_value.get(key)
         if found is None:
             found = self._by_value[key] = _Node(obj, parent)
-            found.become("location", (), self.nodes(fields, found))
-        self._by_id[id(obj)] = found
-        self._kept.append(obj)
+            found.become("location", _NO_HEADER, self.nodes(fields, found))
         return found
 
     # ---------------------------------------------------------------------------------------------- torchjit's own
@@ -236,7 +242,7 @@ class _Survey:
         node.become("value", ("tensor",), raw=[*data, self.blob(content)])
 
     def _instance(self, node: _Node, obj: Any) -> None:
-        cls = type(obj)
+        cls: Any = type(obj)
         name = ours.name_of(cls)
         if name is None:
             raise NotStorable(NOT_STORABLE, f"an instance of {shown_type(obj)}, which no name leads to")
@@ -253,11 +259,16 @@ class _Survey:
         if shape is None:
             raise NotStorable(NOT_STORABLE, f"{shown_type(obj)}, which is more than its attributes")
         names, values = shape.state(obj)
-        exact = _EXACT_FIELDS.get(cls, ())
-        children = [
-            (self.exact if field in exact else self.node)(v, node) for field, v in zip(names, values, strict=True)
-        ]
-        node.become("instance", (*name, *names), children)
+        for field in getattr(cls, "__stored_exactly__", ()):
+            self.exact(values[names.index(field)], node)
+        node.become("instance", (*name, *names), self.nodes(values, node))
+
+    def _guard(self, node: _Node, guard: Any) -> None:
+        cls: Any = type(guard)
+        header, values = _guard_fields(cls)
+        if cls in _COMPARED_BY_IDENTITY:
+            self.exact(guard.obj, node)
+        node.become("instance", header, self.nodes(values(guard), node))
 
     def _path(self, node: _Node, path: Any) -> None:
         kind = type(path)
@@ -271,7 +282,7 @@ class _Survey:
             children = [self.node(path.base, node)]
         else:
             children = self.nodes((path.base, path.key), node)
-        node.become("path", (kind.__name__,), children)
+        node.become("path", _PATH_HEADERS[kind], children)
 
     def _mro(self, node: _Node, guard: MroIs) -> None:
         if guard.mro is not guard.cls.__mro__:
@@ -395,13 +406,15 @@ _EMPTY_TUPLE: Final = ()
 _SMALL: Final = range(-5, 257)
 """Ints of which there is one each."""
 _OWNERS: Final = frozenset({list, dict, set, deque, OrderedDict})
-_EXACT_FIELDS: Final[dict[type, tuple[str, ...]]] = {IdIs: ("obj",), ClassAttrIs: ("obj",)}
+_COMPARED_BY_IDENTITY: Final = frozenset({IdIs, ClassAttrIs})
+"""Guards whose `obj` must be the very object."""
+_PATH_HEADERS: Final = {cls: (cls.__name__,) for cls in AccessPath.__subclasses__()}
 KEYLESS: Final = frozenset({Cell, TypeOf, Referent, OffsetOf})
 """Classes of paths that are steps without a key."""
 
 _RULES: Final[dict[type, Callable[[_Survey, _Node, Any], None]]] = {
     **{cls: _Survey._path for cls in AccessPath.__subclasses__()},
-    **{cls: _Survey._instance for cls in Guard.__subclasses__()},
+    **{cls: _Survey._guard for cls in Guard.__subclasses__()},
     MroIs: _Survey._mro,
     **{cls: _Survey._sequence for cls in _SEQUENCES},
     dict: _Survey._dict,
@@ -416,6 +429,13 @@ _RULES: Final[dict[type, Callable[[_Survey, _Node, Any], None]]] = {
     **{cls: _Survey._expression for cls in (Expr, Symbol, Operation)},
     CellType: _Survey._reference,
 }
+
+
+@functools.cache
+def _guard_fields(cls: Any) -> tuple[Header, Callable[[object], tuple[Any, ...]]]:
+    """The header of a class of guards, and what gives the values of its fields."""
+    names = tuple(field.name for field in attrs.fields(cls))
+    return (cls.__module__, cls.__qualname__, *names), operator.attrgetter(*names)
 
 
 def _is_unique(obj: Any) -> bool:
@@ -487,7 +507,8 @@ def _step(parent: _Node, child: _Node) -> str:
         return next((f"[{key!r}]" for key, value in list(obj.items()) if value is child.obj), "[...]")
     if isinstance(obj, list | tuple):
         return next((f"[{i}]" for i, value in enumerate(obj) if value is child.obj), "[...]")
-    shape = class_shape(type(obj)) if ours.is_ours(type(obj).__module__) else None
+    cls: Any = type(obj)
+    shape = class_shape(cls) if ours.is_ours(cls.__module__) else None
     if shape is not None:
         names, values = shape.state(obj)
         return next((f".{n}" for n, value in zip(names, values, strict=True) if value is child.obj), ".(state)")
@@ -538,8 +559,12 @@ def _sorted(top: _Node) -> list[_Node] | None:
                     for other in seen:
                         other.state = 0
                     return None
-                child.state = 1
                 seen.append(child)
+                if not child.children:
+                    child.state = 2
+                    done.append(child)
+                    continue
+                child.state = 1
                 stack.append((child, iter(child.children)))
                 break
             else:
@@ -563,6 +588,7 @@ def _cut(stack: list[_Node], start: _Node) -> None:
 def _laid_out(top: _Node, survey: _Survey) -> Document:
     """Numbers for nodes, and batches of those alike: `[kind, header, count, raw data or 0, columns of children in one list]`."""
     nodes = _ordered(top)
+    _share_headers([node for node in nodes if node.kind not in _SHARED])
     atoms = [node for node in nodes if node.kind == "atom"]
     late = _batches([node for node in nodes if node.late], lambda node: LATE.index(node.kind))
     rest = _batches([n for n in nodes if not n.late and n.kind != "atom"], lambda node: node.level)
@@ -581,10 +607,22 @@ def _laid_out(top: _Node, survey: _Survey) -> Document:
     return Document(data, tuple(survey.blobs))
 
 
+_SHARED: Final = frozenset({"path", "atom", "location"})
+"""Kinds whose headers are one object each as they are."""
+
+
+def _share_headers(nodes: list[_Node]) -> None:
+    """Equal headers are one object: that is faster to compare."""
+    shared: dict[Header, Header] = {}
+    for node in nodes:
+        if node.header:
+            node.header = shared.setdefault(node.header, node.header)
+
+
 def _batches(nodes: list[_Node], rank: Callable[[_Node], int]) -> list[list[_Node]]:
     groups: dict[tuple[Any, ...], list[_Node]] = {}
     for node in nodes:
-        groups.setdefault((rank(node), node.kind, node.header, len(node.children)), []).append(node)
+        groups.setdefault((rank(node), node.kind, id(node.header), len(node.children)), []).append(node)
     return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
 
 

@@ -7,11 +7,8 @@ object that is met twice is written once, so identity and cycles come back.
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator
-
 from torchjit_core.handlers import let_through, raised_in_handler
+from torchjit_store.collector import collector_paused
 from torchjit_store.decoding import decoded
 from torchjit_store.document import Document, Externals, FormatError, Lookup, References
 from torchjit_store.encoding import encode
@@ -28,7 +25,7 @@ def decode(document: Document, lookup: Lookup, externals: Externals) -> object:
         FormatError: it is damaged.
     """
     try:
-        with _collector_paused():
+        with collector_paused():
             return decoded(document, lookup, externals)
     except (Stale, FormatError):
         raise
@@ -39,15 +36,3 @@ def decode(document: Document, lookup: Lookup, externals: Externals) -> object:
         if raised_in_handler(error):
             raise
         raise FormatError(f"{type(error).__name__}: {error}") from error
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No collections while thousands of objects are made, none of which is garbage."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

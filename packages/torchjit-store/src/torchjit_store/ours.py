@@ -29,7 +29,7 @@ def resolve(module: str, qualname: str) -> Any:
     """What the module defines under a qualified name, found in plain `__dict__`s; functions come without `staticmethod` around them.
 
     Raises:
-        LookupError: there is no such thing, or the module is not torchjit's.
+        LookupError: there is no such thing, or it or the module is not torchjit's.
     """
     if not is_ours(module):
         raise LookupError(f"{module} is no module of torchjit")
@@ -37,13 +37,26 @@ def resolve(module: str, qualname: str) -> Any:
         found: Any = importlib.import_module(module)
     except ImportError as error:
         raise LookupError(f"there is no module {module}") from error
-    for part in qualname.split(".") if qualname else ():
-        if not isinstance(found, ModuleType | type) or part not in found.__dict__:
+    if not qualname:
+        return found
+    for part in qualname.split("."):
+        inside = found is sys.modules[module] or isinstance(found, type)  # no way leads to what the module imports
+        if not inside or part not in found.__dict__:
             raise LookupError(f"{module} has no {qualname}")
         found = found.__dict__[part]
         if isinstance(found, staticmethod | classmethod):
             found = found.__func__
+    if not _is_defined_by_us(found):
+        raise LookupError(f"{module}.{qualname} is not torchjit's own")
     return found
+
+
+def _is_defined_by_us(obj: Any) -> bool:
+    if isinstance(obj, type):
+        return is_ours(obj.__module__)
+    if isinstance(obj, FunctionType):
+        return is_ours(obj.__globals__.get("__name__"))
+    return _is_table(obj) or is_ours(getattr(obj, "__module__", None))
 
 
 def name_of(obj: Any) -> tuple[str, str] | None:
@@ -67,7 +80,8 @@ def _leads_to(module: object, qualname: object, obj: object) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------- constants
-_TABLES: Final = (tuple, list, dict, set, frozenset, object)
+_TABLES: Final = (tuple, list, dict, set, frozenset, object, ContextVar)
+_EMPTY: Final[tuple[object, ...]] = ((), frozenset())
 _constants: dict[int, tuple[object, str, str]] = {}
 _modules_seen = 0
 
@@ -89,9 +103,14 @@ def _module_constants() -> Iterator[tuple[str, str, object]]:
         if not is_ours(module_name):
             continue
         for name, value in list(vars(module).items()):
-            cls = type(value)
-            if cls is ContextVar or (name.isupper() and (is_ours(cls.__module__) or (cls in _TABLES and value))):
+            if type(value) is ContextVar or (
+                name.isupper() and _is_table(value) and not any(value is empty for empty in _EMPTY)
+            ):
                 yield module_name, name, value
+
+
+def _is_table(obj: Any) -> bool:
+    return type(obj) in _TABLES or is_ours(type(obj).__module__)
 
 
 # -------------------------------------------------------------------------------------------------- nested functions
