@@ -18,10 +18,13 @@ from torch.nn import functional as F
 import torchjit
 import torchjit_inductor
 from torchjit_core.events import listen
-from torchjit_core.storing import NotStorable, NotYetStorable, when_grown
+from torchjit_core.storing import NotStorable, NotYetStorable, how_made, when_grown
 from torchjit_core.writing import WRITES_FROM
 from torchjit_frame import Entry, FrontDoor
 from torchjit_inductor.cpp import stored_kernels
+from torchjit_inductor.triton.compile import MachineCode, Recipe
+from torchjit_inductor.triton.cuda import CudaDriver
+from torchjit_inductor.triton.specialisations import LaunchFacts, Specialisations, launcher_of
 from torchjit_store.forms import Document, FormatError, decode, encode
 from torchjit_store.origins import Finder, Origins
 
@@ -405,3 +408,22 @@ def test_nothing_is_captured_or_compiled_for_it() -> None:
     with listen(lambda kind, fields: kinds.append(kind)):
         again(_host(compiled))
     assert not {"graph", "host_program", "compile_start", "kernel"} & set(kinds)
+
+
+def test_launchers_of_gpu_kernels_are_plain_data() -> None:
+    recipe = Recipe("def kernel(): ...", "kernel", (("p0", "*fp32"), ("n0", "i32")), frozenset(), 90, 4, 2)
+    code = MachineCode("kernel", b"\x7fELF\0", ".entry kernel()", 128, 0, 2)
+    facts = LaunchFacts("kernel", 0, 1, 1, "n0 // 4", "n0 >= 2147483647")
+    launch = launcher_of(Specialisations(facts, CudaDriver(), lambda aligned, wide: recipe, lambda variant: code))
+    made = again(launch)
+    (kernels,) = how_made(made).arguments  # type: ignore[union-attr]
+    assert kernels.facts == facts and type(kernels.driver) is CudaDriver
+    state = kernels.__stored_state__()
+    assert state["codes"] == {(True, False, True): code} and set(state["bases"].values()) == {recipe}
+    assert made.__code__.co_code == launch.__code__.co_code  # type: ignore[attr-defined]
+
+
+def test_attention_kernels_of_a_gpu_are_not_stored_without_what_they_hold() -> None:
+    launcher = pytest.importorskip("torchjit_inductor._c").Launcher
+    with pytest.raises(NotStorable):
+        written((launcher(1, print, 0, print, 1, 1),))

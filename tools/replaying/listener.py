@@ -24,8 +24,9 @@ from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.cpp.depthwise import DepthwiseKernels
 from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.triton.backend import TritonBackend
-from torchjit_inductor.triton.launch import KernelVariants, Variant
+from torchjit_inductor.triton.launch import KernelVariants
 from torchjit_inductor.triton.source import kernel_comments
+from torchjit_inductor.triton.specialisations import Variant
 
 __all__ = ["Record", "listening", "triton_texts"]
 

@@ -59,6 +59,7 @@ typedef struct {
     Py_ssize_t arguments;
     unsigned programs;
     Code codes[2]; /* for addresses that are no multiples of 16, and that are */
+    PyObject *weak; /* references to it */
 } Launcher;
 
 /* Room for the descriptors of a kernel. */
@@ -260,6 +261,7 @@ static int launcher_clear(Launcher *self) {
 
 static void launcher_dealloc(Launcher *self) {
     PyObject_GC_UnTrack(self);
+    PyObject_ClearWeakRefs((PyObject *)self);
     launcher_clear(self);
     free(self->codes[0].described);
     free(self->codes[1].described);
@@ -275,6 +277,7 @@ static PyTypeObject LauncherType = {
     .tp_new = launcher_new,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Launcher, vectorcall),
+    .tp_weaklistoffset = offsetof(Launcher, weak),
     .tp_traverse = (traverseproc)launcher_traverse,
     .tp_clear = (inquiry)launcher_clear,
     .tp_dealloc = (destructor)launcher_dealloc,

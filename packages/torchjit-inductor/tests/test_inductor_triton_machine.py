@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchjit_core.expr import Symbol, as_expr, constant
+from torchjit_core.storing import how_made, made_by
 from torchjit_inductor import Inductor, InductorSettings
 from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
@@ -32,6 +34,7 @@ from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import LoadedKernel
 from torchjit_inductor.triton.occupancy import registers_of
+from torchjit_inductor.triton.specialisations import Specialisations, launcher_of
 
 BF, F32, I32, I64 = torch.bfloat16, torch.float32, torch.int32, torch.int64
 DEVICE = torch.device("cuda", 0)
@@ -408,6 +411,64 @@ def test_symbolic_rows_compile_and_specialise_on_divisibility() -> None:
     first, second = driver.codes
     assert ".v4.b32" in first.ptx or ".v2.b32" in first.ptx
     assert not re.search(r"ld\.global[\w.:]*v\d", second.ptx)
+
+
+def stored_again(launch: Any) -> tuple[Any, RecordingDriver]:
+    """The launcher as another process has it, with a driver of its own."""
+    made = how_made(launch)
+    assert made is not None and made.maker is launcher_of
+    (kernels,) = made.arguments
+    assert isinstance(kernels, Specialisations)
+    driver = RecordingDriver()
+    again: Specialisations = object.__new__(Specialisations)
+    again.__restore_state__({**kernels.__stored_state__(), "driver": driver})
+    return launcher_of(again), driver
+
+
+def test_a_stored_launcher_launches_the_same_code_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    (kernel,), driver = compile_function(lambda x: x * 2.0, ROWS)
+    kernel.launch(16, 32)
+    launch, other = stored_again(kernel.launch)
+    with monkeypatch.context() as patched:
+        patched.setattr("torchjit_inductor.triton.compile.compile_text", None)
+        launch(16, 32)
+    assert other.launches == driver.launches and other.codes == driver.codes
+    kernel.launch(18, 32)
+    launch(18, 32)  # from its text
+    assert other.launches == driver.launches
+    assert [code.cubin for code in other.codes] == [code.cubin for code in driver.codes]
+
+
+def test_a_kernel_that_was_never_launched_is_stored_with_the_code_that_was_compiled() -> None:
+    (kernel,), driver = compile_function(lambda x: x + 1.0, ROWS)
+    launch, other = stored_again(kernel.launch)
+    kernel.launch(16, 32)
+    launch(16, 32)
+    assert other.launches == driver.launches and launch is not kernel.launch
+
+
+def test_stored_launchers_choose_by_sizes() -> None:
+    kernel, buffers, symbol = symbolic_scale()
+    driver = RecordingDriver()
+    (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={symbol: 4096})
+    made.launch(16, 32, 4096)
+    launch, other = stored_again(made.launch)
+    for size in (33, 2**26, 0):
+        made.launch(16, 32, size)
+    for size in (4096, 33, 2**26, 0):
+        launch(16, 32, size)
+    assert other.launches == driver.launches
+
+
+def test_a_c_launcher_can_be_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = MachineCode("k", b"", "", threads=128, shared=64, parameters=4)
+    made = cuda.c_launcher(1, lambda aligned: LoadedKernel(lambda *a: 0, 5, code, lambda e, r: None), 0, 2, 9)
+    if made is None:
+        pytest.skip("the C extension is not built")
+    assert how_made(made_by(made, launcher_of, "facts")) is not None
+    gone = weakref.ref(made)
+    del made
+    assert gone() is None
 
 
 def test_unsupported_kernels_are_named() -> None:

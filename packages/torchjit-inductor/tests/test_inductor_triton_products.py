@@ -40,10 +40,11 @@ from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode, jit_function
 from torchjit_inductor.triton.contraction import contraction, has_dot, key_of, plan_of
 from torchjit_inductor.triton.descriptors import OperandTiles
-from torchjit_inductor.triton.launch import KernelVariants, Variant
+from torchjit_inductor.triton.launch import KernelVariants
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.source import function_name, kernel_source
+from torchjit_inductor.triton.specialisations import Variant
 from torchjit_inductor.triton.tile_choices import ProductKey, TileChoice, candidates
 from torchjit_inductor.triton.trial import exact_product, operands_of
 

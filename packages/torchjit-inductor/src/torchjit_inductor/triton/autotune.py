@@ -23,14 +23,15 @@ from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
-from torchjit_inductor.triton.compile import MachineCode
+from torchjit_inductor.triton.compile import MachineCode, Recipe
 from torchjit_inductor.triton.contraction import Contraction, DotPlan, contraction, has_dot, key_of, plan_of
 from torchjit_inductor.triton.cuda import KernelDriver
 from torchjit_inductor.triton.descent import PlanTuner, Shape, Timed, shape_from_disk
-from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
+from torchjit_inductor.triton.launch import KernelVariants, make_launcher
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import kernel_source
+from torchjit_inductor.triton.specialisations import Variant
 from torchjit_inductor.triton.split_reduction import split, split_product
 from torchjit_inductor.triton.tile_choices import (
     SHARED,
@@ -109,7 +110,7 @@ class ProductTuner:
         threads: int,
         driver: KernelDriver,
         arch: Callable[[torch.device], int],
-        cache: dict[tuple[object, ...], Future[MachineCode]],
+        cache: dict[Recipe, Future[MachineCode]],
         process: TrialProcess | None = None,
         descends: bool = False,
     ) -> None:

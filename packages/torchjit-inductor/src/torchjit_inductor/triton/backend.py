@@ -27,15 +27,16 @@ from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import Program
 from torchjit_inductor.triton.autotune import ProductTuner
-from torchjit_inductor.triton.compile import MachineCode
+from torchjit_inductor.triton.compile import MachineCode, Recipe
 from torchjit_inductor.triton.contraction import DotPlan, contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
-from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
+from torchjit_inductor.triton.launch import KernelVariants, make_launcher
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.redundant_loads import derive_loads
 from torchjit_inductor.triton.sorts import why_not_sorted
 from torchjit_inductor.triton.source import kernel_comments
+from torchjit_inductor.triton.specialisations import Variant
 from torchjit_inductor.triton.split_reduction import split_program
 from torchjit_inductor.triton.trial import TrialProcess
 
@@ -68,7 +69,7 @@ class TritonBackend(KernelBackend):
         self._settings = chosen = settings or InductorSettings()
         self._driver: KernelDriver = driver or CudaDriver()
         self._known_arch = arch
-        self._cache: dict[tuple[object, ...], Future[MachineCode]] = {}
+        self._cache: dict[Recipe, Future[MachineCode]] = {}
         self._kernels = AttentionKernels(self._driver, self._arch, _THREADS)
         self._tuner = ProductTuner(
             chosen.cache_dir, chosen.autotune_seconds, _THREADS, self._driver, self._arch, self._cache,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import attrs
 import torch
@@ -13,7 +13,9 @@ from torchjit_inductor.assembly.assemble import Assembled, assemble, function_of
 from torchjit_inductor.triton.descriptors import Descriptor, OperandTiles
 from torchjit_inductor.triton.source import HEADER
 
-__all__ = ["MachineCode", "argument_type", "compile_text", "descriptor_type", "jit_function", "once"]
+__all__ = ["MachineCode", "Recipe", "argument_type", "compile_text", "descriptor_type", "jit_function", "once"]
+
+_K = TypeVar("_K")
 
 _TYPES: dict[torch.dtype, str] = {
     torch.float16: "fp16",
@@ -63,6 +65,41 @@ class MachineCode:
     shared: int
     parameters: int
     descriptors: tuple[Descriptor, ...] = ()
+
+
+@final
+@attrs.frozen
+class Recipe:
+    """What machine code is compiled from.
+
+    Attributes:
+        source: as `kernel_source` gives it.
+        name: of the function in it.
+        arguments: name and type of each parameter, in order: `*bf16`, `i32` ...
+        aligned: parameters that are multiples of 16.
+        arch: compute capability, 90 for sm_90.
+        num_warps: warps per program.
+        num_stages: depth of software pipelining.
+        registers: see `TilePlan`.
+        operands: for each parameter that is a descriptor the position of the address that it is of, and what it says.
+    """
+
+    source: str
+    name: str
+    arguments: tuple[tuple[str, str], ...]
+    aligned: frozenset[str]
+    arch: int
+    num_warps: int
+    num_stages: int
+    registers: int = 0
+    operands: tuple[tuple[str, tuple[int, OperandTiles]], ...] = ()
+
+    def compile(self, by: Callable[..., Assembled]) -> MachineCode:
+        """See `compile_text`."""
+        return compile_text(
+            self.source, self.name, dict(self.arguments), self.aligned, arch=self.arch, num_warps=self.num_warps,
+            num_stages=self.num_stages, by=by, operands=dict(self.operands), registers=self.registers,
+        )  # fmt: skip
 
 
 def jit_function(source: str, name: str) -> Any:
@@ -121,9 +158,7 @@ def compile_text(
     )
 
 
-def once(
-    cache: dict[tuple[object, ...], Future[MachineCode]], key: tuple[object, ...], make: Callable[[], MachineCode]
-) -> MachineCode:
+def once(cache: dict[_K, Future[MachineCode]], key: _K, make: Callable[[], MachineCode]) -> MachineCode:
     """The code under a key, made by the thread that asks first; others wait for it."""
     mine: Future[MachineCode] = Future()
     known = cache.setdefault(key, mine)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, final
@@ -14,36 +12,20 @@ from torchjit_core.expr import Expr
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.indexing import largest
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, iterations
-from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, descriptor_type, once
+from torchjit_inductor.triton.compile import MachineCode, Recipe, argument_type, descriptor_type, once
 from torchjit_inductor.triton.contraction import DotPlan
-from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
+from torchjit_inductor.triton.cuda import KernelDriver
 from torchjit_inductor.triton.dot import DESCRIPTORS
 from torchjit_inductor.triton.emit import pointer_names
 from torchjit_inductor.triton.expressions import host_text
 from torchjit_inductor.triton.occupancy import settled
 from torchjit_inductor.triton.plan import TilePlan
 from torchjit_inductor.triton.source import function_name, kernel_source
+from torchjit_inductor.triton.specialisations import LaunchFacts, Specialisations, Variant, launcher_of, specialised
 
-__all__ = ["KernelVariants", "Variant", "make_launcher"]
+__all__ = ["KernelVariants", "make_launcher"]
 
 _NARROW = 2**31 - 2**20  # positions of the last tile may lie a little beyond the end
-_ALIGNMENT = 16  # bytes, and for sizes elements
-
-
-@final
-@attrs.frozen
-class Variant:
-    """What one specialisation of a kernel relies on.
-
-    Attributes:
-        aligned: every address is a multiple of 16.
-        wide: positions need 64 bits.
-        divisible: for each size whether it is a multiple of 16.
-    """
-
-    aligned: bool
-    wide: bool
-    divisible: tuple[bool, ...] = ()
 
 
 @final
@@ -63,7 +45,7 @@ class KernelVariants:
     buffers: Mapping[str, Buffer]
     plan: TilePlan | DotPlan
     arch: int
-    _cache: dict[tuple[object, ...], Future[MachineCode]]
+    _cache: dict[Recipe, Future[MachineCode]]
 
     def source(self, variant: Variant) -> str:
         """The kernel's text."""
@@ -86,27 +68,25 @@ class KernelVariants:
 
     def compile(self, variant: Variant) -> MachineCode:
         """Machine code of a specialisation."""
+        base = self.base(variant.aligned, variant.wide)
+        recipe = specialised(base, variant, len(self.kernel.buffers))
+        return once(self._cache, recipe, lambda: recipe.compile(shared_workers().assemble))
+
+    def base(self, aligned: bool, wide: bool) -> Recipe:
+        """What the specialisations of one width, for aligned addresses or for others, are compiled from."""
+        variant = Variant(aligned, wide)
         pointers = pointer_names(self.kernel)
         arguments = {pointer: argument_type(self.buffers[name].dtype) for name, pointer in pointers.items()}
-        aligned = set(arguments) if variant.aligned else set()
-        for symbol, divisible in zip(self.kernel.symbols, variant.divisible, strict=True):
-            arguments[symbol.name] = "i64" if variant.wide else "i32"
-            if divisible:
-                aligned.add(symbol.name)
+        arguments.update((symbol.name, "i64" if wide else "i32") for symbol in self.kernel.symbols)
         source, plan = self.source(variant), self._plan_of(variant)
         operands = plan.operands if isinstance(plan, DotPlan) else ()
         arguments.update((n, descriptor_type(o)) for n, o in zip(DESCRIPTORS, operands, strict=False))
         # A text with descriptors does not say what they describe.
         described = tuple((self.kernel.buffers.index(o.buffer), attrs.evolve(o, buffer="")) for o in operands)
-        registers = plan.registers if isinstance(plan, TilePlan) else 0
-        options = (plan.num_warps, plan.num_stages, registers, self.arch)
-        key = (source, tuple(arguments.items()), frozenset(aligned), *options, described)
-        make = functools.partial(
-            compile_text, source, function_name(self.kernel), arguments, frozenset(aligned), arch=self.arch,
-            num_warps=plan.num_warps, num_stages=plan.num_stages, by=shared_workers().assemble,
-            operands=dict(zip(DESCRIPTORS, described, strict=False)), registers=registers,
+        return Recipe(
+            source, function_name(self.kernel), tuple(arguments.items()), frozenset(), self.arch, plan.num_warps, plan.num_stages,
+            plan.registers if isinstance(plan, TilePlan) else 0, tuple(zip(DESCRIPTORS, described, strict=False)),
         )  # fmt: skip
-        return once(self._cache, key, make)
 
     def wide(self) -> bool | None:
         """Do positions need 64 bits? None: the sizes decide, see `extents`."""
@@ -141,46 +121,16 @@ def make_launcher(
         driver: of the machine.
         first: the specialisation that was compiled ahead, and how to get its code.
     """
-    kernel, plan = variants.kernel, variants.plan
-    loaded: dict[tuple[object, ...], LoadedKernel] = {}
-    lock = threading.Lock()
-
-    def load(key: tuple[object, ...]) -> LoadedKernel:
-        variant = Variant(bool(key[0]), bool(key[1]), tuple(map(bool, key[2:])))
-        with lock:
-            if key not in loaded:
-                code = first[1]() if variant == first[0] else variants.compile(variant)
-                loaded[key] = driver.load(code, device)
-        return loaded[key]
-
-    pointers = [f"p{n}" for n in range(len(kernel.buffers))]
+    kernel, programs = variants.kernel, variants.plan.programs
     sizes = {s: f"n{n}" for n, s in enumerate(kernel.symbols)}
-    arguments = [*pointers, *sizes.values()]
-    wide = variants.wide()
+    wide: bool | str | None = variants.wide()
     if wide is None:
-        wide_text = " or ".join(f"{host_text(e, sizes)} >= {_NARROW}" for e in variants.extents() if e.value is None)
-    else:
-        wide_text = str(wide)
-    if wide is not None and not sizes and plan.programs.value:
-        made = driver.launcher(lambda aligned: load((aligned, wide)), device, len(pointers), plan.programs.value)
-        if made is not None:
-            return made
-    divisible = [f"{name} % {_ALIGNMENT} == 0" for name in sizes.values()]
-    aligned = f"({' | '.join(pointers)}) % {_ALIGNMENT} == 0" if pointers else "True"
-    programs = host_text(plan.programs, sizes)
-    lines = [f"def launch({', '.join(arguments)}):"]
-    if plan.programs.value == 0:
-        lines.append("    return")
-    if plan.programs.value is None:
-        lines += [f"    programs = {programs}", "    if programs < 1:", "        return"]
-        programs = "programs"
-    key = ", ".join([aligned, wide_text, *divisible])
-    lines += [
-        f"    key = ({key},)",
-        "    kernel = loaded.get(key) or load(key)",
-        f"    kernel({programs}, stream({device}), {', '.join(arguments)})",
-    ]
-    namespace: dict[str, Any] = {"loaded": loaded, "load": load, "stream": driver.stream}
-    exec(compile("\n".join(lines), f"<launcher of {kernel.name}>", "exec"), namespace)
-    launch: Callable[..., None] = namespace["launch"]
-    return launch
+        extents = [host_text(e, sizes) for e in variants.extents() if e.value is None]
+        wide = " or ".join(f"{extent} >= {_NARROW}" for extent in extents)
+    count = host_text(programs, sizes) if programs.value is None else programs.value
+    facts = LaunchFacts(kernel.name, device, len(kernel.buffers), len(sizes), count, wide)
+
+    def compiled(variant: Variant) -> MachineCode:
+        return first[1]() if variant == first[0] else variants.compile(variant)
+
+    return launcher_of(Specialisations(facts, driver, variants.base, compiled))
