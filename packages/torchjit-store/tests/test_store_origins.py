@@ -58,6 +58,9 @@ def with_defaults(x, k=2.0, *, act=plain, cls=Base):
     return act(x) * k
 
 
+plain.mark = 1
+
+
 def outer(k):
     def inner(x):
         return x * k + 5
@@ -84,6 +87,7 @@ def decorated(x, times=1):
 
 class Net:
     scale = 2
+    rate = 2.5
 
     def forward(self, x):
         return [v for v in (lambda y: y + 7)(x)]
@@ -147,6 +151,7 @@ OBJECTS: list[Callable[[Any], Any]] = [
     lambda m: m.Net.__dict__["width"], lambda m: m.Net.__dict__["helper"], lambda m: m.Net.__dict__["build"],
     lambda m: m.Net.__dict__["slow"], lambda m: m.Net.__dict__["cached"], lambda m: m.Net.wrapped.__closure__,
     lambda m: signature_of(m)._parameters, lambda m: signature_of(m).parameters["times"],
+    lambda m: m.Net.__dict__["rate"], lambda m: dict.__new__,
     lambda m: len, lambda m: list.append, lambda m: object.__init__, lambda m: type, lambda m: json, lambda m: json.dumps,
     lambda m: type.__dict__["__dict__"],
 ]  # fmt: skip
@@ -179,6 +184,7 @@ def test_everything_is_found_again_in_a_program_that_is_the_same() -> None:
         ('"""A program."""', '"""Another\nprogram,\nlonger."""'),
         ("def outer(k)", "def another(z):\n    return z - 1\n\n\ndef outer(k)"),
         ("        return 8", "        return 8\n\n    def depth(self):\n        return 6"),
+        ("plain.mark = 1", "plain.mark = 2"),
         ("limit = 3", "limit = 4"),  # class attributes and contents of instances are guarded
         ("self.size = 4", "self.size = 5"),
         ("outer(3)", "outer(4)"),  # a cell's content, too
@@ -212,6 +218,7 @@ def test_edits_elsewhere_are_none(before: str, after: str) -> None:
         ("cls=Base", "kls=Base", "with_defaults"),
         ("* k + 5", "* k + 6", "outer"),
         ("MADE = outer(3)", "MADE = plain", "MADE"),
+        ("rate = 2.5", "rate = 3.5", "Net.rate changed"),
         ("y + 7", "y + 8", "Net.forward"),
         ("y: y + 7", "z: z + 7", "Net.forward"),
         ("return 8", "return 80", "width"),
@@ -222,6 +229,7 @@ def test_edits_elsewhere_are_none(before: str, after: str) -> None:
         ("x - 11", "x - 12", "wrapped"),
         ("    @logged\n", "", "wrapped"),
         ("@logged\ndef", "def", "decorated"),
+        ("plain.mark = 1", "plain._torchdynamo_disable = True", "plain"),
         ("@logged\ndef", "@functools.lru_cache\n@logged\ndef", "decorated"),
         ("times=1", "times=2", "decorated"),
         ("signature.bind(*args)\n", "signature.bind_partial(*args)\n", "decorated"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
 import pytest
 from vm_lazy import Jit, Num
+
+from torchjit_core.paths import AccessPath
 
 
 def helper(x: Any, k: int = 2) -> Any:
@@ -129,3 +133,17 @@ def test_continuations_tell_their_own() -> None:
     ]
     assert len(told) > 1 and {"breaks", "helper"} <= told[0]
     assert {"breaks", "wrapped"} <= told[-1] and "helper" not in told[-1]
+
+
+def names_parameters(x: Any) -> Any:
+    return x * len(inspect.signature(helper).parameters) + len(helper.__code__.co_varnames)
+
+
+def test_what_the_capture_computed_is_no_guard() -> None:
+    jit = Jit(names_parameters)
+    assert jit(Num(1.0)).value == 4.0
+    guards = jit.captured[-1].guards
+    paths = [getattr(guard, "path", None) for guard in guards]
+    roots = [path.root() for path in paths if isinstance(path, AccessPath)]
+    assert roots and not any(type(root.key) in (inspect.Signature, tuple, OrderedDict) for root in roots)
+    assert any(getattr(guard, "obj", None) is helper for guard in guards)

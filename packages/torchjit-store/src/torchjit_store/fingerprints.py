@@ -86,13 +86,13 @@ def describe(obj: object) -> Description:
     Raises:
         NotStorable: the object's content cannot be told.
     """
-    text = atom_text(obj)
-    if text is not None:
-        return Description(text)
     exact = type(obj)
     rule = _RULES.get(exact) if type(exact) is type else None
     if rule is not None:
         return rule(obj)
+    text = atom_text(obj)
+    if text is not None:
+        return Description(text)
     if issubclass(exact, type):
         return _of_class(cast(type, obj))
     return _of_instance(obj)
@@ -215,7 +215,7 @@ def _holding(kind: str, held: Iterable[tuple[Step, Any]]) -> Description:
     texts, parts = [kind], []
     for step, value in held:
         text = atom_text(value)
-        texts.append(f"{step!r} {'.' if text is None else text}")
+        texts.append(f"{step[0]} {step[1]!r} {'.' if text is None else text}")
         if text is None:
             parts.append((step, value))
     return Description("\0".join(texts), tuple(parts))
@@ -231,10 +231,30 @@ def _attributes(*names: str) -> Callable[[Any], Description]:
 
 
 def _of_function(function: FunctionType) -> Description:
-    held: list[tuple[Step, Any]] = [(("code", None), function.__code__)]
+    kind = f"function in {function.__globals__.get('__name__')!s}"
+    code = ("code", None), function.__code__
+    own = function.__dict__
+    if function.__defaults__ is None and function.__kwdefaults__ is None and not own:
+        return Description(kind, (code,))
+    held: list[tuple[Step, Any]] = [code]
+    held += [(("entry", name), own[name]) for name in _WRAPPED if name in own]
+    kind += "".join(f" {name} {_mark(own[name])}" for name in _MARKS if name in own)
     held += [(("default", i), v) for i, v in enumerate(function.__defaults__ or ())]
     held += [(("kwdefault", name), v) for name, v in (function.__kwdefaults__ or {}).items()]
-    return _holding(f"function in {atom_text(function.__globals__.get('__name__'))}", held)
+    return _holding(kind, held)
+
+
+_WRAPPED = ("__wrapped__", "__signature__")
+"""What `inspect.signature` follows."""
+_MARKS = (
+    "_torchjit_disabled", "_torchjit_alone", "_torchdynamo_disable", "_torchdynamo_disable_msg", "_torchdynamo_disable_recursive",
+    "_torchdynamo_inline", "_dynamo_marked_constant",
+)  # fmt: skip
+"""How a program says of a function that it is not captured, or in another way."""
+
+
+def _mark(value: object) -> str:
+    return atom_text(value) or class_name(type(value))
 
 
 def _of_tuple(value: Any) -> Description:

@@ -12,16 +12,17 @@ object that looks the same in the place of another one is noticed.
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias, final
+from typing import Any, NoReturn, TypeAlias, final
 
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable
-from torchjit_store.fingerprints import Step, atom_text, class_name, describe, namespace
+from torchjit_store.fingerprints import Step, atom_text, class_name, describe, mro, namespace
 from torchjit_store.stale import Stale
 from torchjit_store.steps import follow, held
 
@@ -60,6 +61,7 @@ class Origins:
         self._objects: list[Any] = []
         self._row_of: dict[int, int] = {}
         self._described: dict[int, NotStorable | None] = {}
+        self._texts: dict[int, str] = {}
         self._parts: list[list[Any]] = []
         interpreted = list(functions)
         for i, root in enumerate(roots):
@@ -90,7 +92,9 @@ class Origins:
         Raises:
             NotStorable: a way does not lead to its object any more.
         """
-        for row, (step, parent, key, _) in enumerate(self._rows):
+        for row, (step, parent, key, *_) in enumerate(self._rows):
+            if row in self._texts:
+                self._rows[row][3] = _digest(self._texts[row])
             if parent is not None and not _leads(self._objects[parent], step, key, self._objects[row]):
                 raise NotStorable(UNFINDABLE, f"{_label(self._rows, row)} has changed meanwhile")
         places = [
@@ -98,7 +102,15 @@ class Origins:
             for row, obj in enumerate(self._objects)
             if type(obj) is CodeType
         ]
-        return {"rows": self._rows, "parts": self._parts, "places": places, "functions": self._functions}
+        texts = [self._texts[row] for row in sorted(self._texts)]
+        whole = _digest("\0\0".join(texts))
+        return {
+            "rows": self._rows,
+            "parts": self._parts,
+            "places": places,
+            "functions": self._functions,
+            "digest": whole,
+        }
 
     # Rows
 
@@ -130,28 +142,28 @@ class Origins:
         except NotStorable as error:
             self._described[row] = error
             return error
-        self._rows[row][3] = description.digest()
+        self._texts[row] = description.text
         return None
 
     def _part(self, row: int, step: str, key: Any, part: Any) -> int:
-        """The row of a part. Of one that nobody can describe identity alone counts: whoever relies on more refers to it itself."""
-        if type(part) is CodeType:
-            self._add(step, row, key, part)  # needs no name
-        try:
-            return self.reference(part)
-        except NotStorable as error:
-            known = self._row_of.get(id(part))
-            if known is not None:
-                return known
-            if not _leads(self._objects[row], step, key, part):
-                raise error
-            return self._add(step, row, key, part)
+        """The row of a part. Of one that nobody can describe identity alone counts: whoever relies on more refers to it itself.
+
+        Code needs no name, and what has none hangs where it was found: parts are never searched for.
+        """
+        found = self._row_of.get(id(part))
+        if found is None and type(part) is not CodeType:
+            found = self.locate_by_name(part)
+        if found is None and _leads(self._objects[row], step, key, part):
+            found = self._add(step, row, key, part)
+        if found is None:
+            found = self._locate(part)
+        if found not in self._described:
+            self._describe(found)
+        return found
 
     # Ways
 
     def _locate(self, obj: Any) -> int:
-        if atom_text(obj) is not None:
-            raise NotStorable(UNFINDABLE, f"the identity of {obj!r:.40}")
         row = self.locate_by_name(obj)
         if row is None:
             row = self._search.locate(obj)
@@ -161,6 +173,10 @@ class Origins:
 
     def locate_by_name(self, obj: Any) -> int | None:
         """The row of an object that has a name, and is what the name leads to."""
+        if type(obj) is tuple and obj and issubclass(type(obj[0]), type) and mro(obj[0]) is obj:
+            cls = self.row_of(obj[0])
+            cls = self.locate_by_name(obj[0]) if cls is None else cls
+            return None if cls is None else self.add_way(cls, [("mro", None)])
         for module, way in _named_ways(obj, self._modules):
             start = self.module(module)
             if start is None:
@@ -180,6 +196,17 @@ class Origins:
 
     def add_way(self, row: int, way: Sequence[Step]) -> int:
         return self._add_way(row, self._objects[row], way)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _text_of(obj: Any) -> str:
+    try:
+        return describe(obj).text
+    except NotStorable:
+        return "opaque"
 
 
 def _leads(obj: Any, step: str, key: Any, wanted: Any) -> bool:
@@ -218,19 +245,27 @@ def _named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[tuple[str, tuple
         for module in modules:
             yield module, tuple(obj.co_qualname.split("."))
     elif issubclass(exact, type):
-        yield from [(m, tuple(q.split("."))) for m, q in [class_name_parts(obj)]]
+        module, qualname = _name_parts(obj)
+        yield module, tuple(qualname.split("."))
+        if module == "builtins":
+            yield from (("types", (name,)) for name, cls in vars(types).items() if cls is obj)
     elif issubclass(exact, types.ModuleType):
         yield str(namespace(obj).get("__name__")), ()
     elif exact is dict:
-        if type(obj.get("__name__")) is str:
+        if obj is sys.modules:
+            yield "sys", ("modules",)
+        elif type(obj.get("__name__")) is str:
             yield obj["__name__"], ("__dict__",)
     elif exact in _DESCRIPTORS:
-        module, qualname = class_name_parts(obj.__objclass__)
+        module, qualname = _name_parts(obj.__objclass__)
         yield module, (*qualname.split("."), obj.__name__)
     elif exact is types.BuiltinFunctionType:
         owner = obj.__self__
         if issubclass(type(owner), types.ModuleType):
             yield str(namespace(owner).get("__name__")), (obj.__name__,)
+        elif issubclass(type(owner), type):
+            module, qualname = _name_parts(owner)
+            yield module, (*qualname.split("."), obj.__name__)
         for module in (str(obj.__module__), "torch", "torch._C._nn", "torch._C", "builtins"):
             yield module, (obj.__name__,)
     elif exact in (staticmethod, classmethod, property, functools.cached_property):
@@ -245,7 +280,7 @@ _DESCRIPTORS = (
 )  # fmt: skip
 
 
-def class_name_parts(cls: type) -> tuple[str, str]:
+def _name_parts(cls: type) -> tuple[str, str]:
     name = class_name(cls)
     qualname: str = type.__dict__["__qualname__"].__get__(cls)
     return name[: -len(qualname) - 1], qualname
@@ -351,7 +386,7 @@ class _Search:
     It goes on where it stopped when the next object is looked for, so all searches of an entry together visit each object once.
     """
 
-    _LIMIT = 60_000
+    _LIMIT = 40_000
 
     def __init__(self, origins: Origins, functions: Sequence[FunctionType | CodeType]) -> None:
         self._origins, self._functions = origins, functions
@@ -410,10 +445,15 @@ class _Search:
         known, parent = self._from, id(obj)
         for step, value in self._held(obj):
             key = id(value)
-            if key in known or atom_text(value) is not None:
+            if key in known:
+                continue
+            atom = atom_text(value) is not None
+            if atom and type(value) not in _UNIQUE:
                 continue
             known[key] = parent, step
             self._kept.append(value)
+            if atom:
+                continue
             if issubclass(type(value), types.ModuleType) and key not in self._modules:
                 self._far.append(value)
             else:
@@ -426,6 +466,10 @@ class _Search:
         if str(space.get("__name__")).startswith("torchjit"):
             return ()
         return [(("entry", n), v) for n, v in list(space.items()) if type(n) is str and not n.startswith("__")]
+
+
+_UNIQUE = frozenset({int, float, complex, str, bytes})
+"""Atoms that a guard may compare by identity, as it does what a class holds; whoever finds them compares the value."""
 
 
 def _last_line(code: CodeType) -> int:
@@ -452,11 +496,14 @@ class Finder:
         self._rows = table["rows"]
         self._roots = tuple(roots)
         self._objects: list[Any] = []
+        texts = []
         for row, (step, parent, key, fingerprint) in enumerate(self._rows):
             obj = self._found(row, step, parent, key)
             self._objects.append(obj)
             if fingerprint is not None:
-                self._verify(row, obj, fingerprint)
+                texts.append(_text_of(obj))
+        if _digest("\0\0".join(texts)) != table["digest"]:  # one digest for all: the others say which
+            self._find_changed(texts)
         for row, step, key, part in table["parts"]:
             if not self._holds(self._objects[row], step, key, self._objects[part]):
                 raise Stale(f"{_label(self._rows, row)} changed")
@@ -495,13 +542,12 @@ class Finder:
         except _MISSED:
             raise Stale(f"{_label(self._rows, row)} is gone") from None
 
-    def _verify(self, row: int, obj: Any, fingerprint: str) -> None:
-        try:
-            now = describe(obj).digest()
-        except NotStorable:
-            now = ""
-        if now != fingerprint:
-            raise Stale(f"{_label(self._rows, row)} changed")
+    def _find_changed(self, texts: list[str]) -> NoReturn:
+        now = iter(texts)
+        for row, (_, _, _, fingerprint) in enumerate(self._rows):
+            if fingerprint is not None and _digest(next(now)) != fingerprint:
+                raise Stale(f"{_label(self._rows, row)} changed")
+        raise Stale("a table that does not agree with itself")
 
     def _holds(self, obj: Any, step: str, key: Any, part: Any) -> bool:
         if step == "member":

@@ -39,6 +39,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
     slice: ("start", "stop", "step"),
     types.GenericAlias: ("__origin__",),
     inspect.Parameter: ("default",),
+    CodeType: ("co_varnames", "co_names", "co_cellvars", "co_freevars", "co_consts"),
     FunctionType: (
         "__code__",
         "__defaults__",
@@ -129,13 +130,22 @@ _KEYS = (str, int, bool, type(None))
 
 
 def held(obj: Any) -> Iterator[tuple[Step, Any]]:
-    """What an object holds, each with the step that leads there. Modules are left to the caller: their dicts are large."""
+    """What an object holds, each with the step that leads there. Modules are left to the caller: their dicts are large.
+
+    Of what is torchjit's only what it wraps counts: the rest is made anew in another process.
+    """
     exact = type(obj)
-    if exact is FunctionType:
+    if _is_ours(obj):
+        own = namespace(obj)
+        if "__wrapped__" in own:
+            yield ("entry", "__wrapped__"), own["__wrapped__"]
+    elif exact is FunctionType:
         yield from _of_function(obj)
     elif exact is CodeType:
         for i, constant in enumerate(obj.co_consts):
             yield ("const", i), constant
+        for name in _PARTS[CodeType]:
+            yield ("attr", name), getattr(obj, name)
     elif exact is types.CellType:
         try:
             yield ("content", None), obj.cell_contents
@@ -160,6 +170,16 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
         if exact in _PARTS or exact is types.UnionType:
             yield from describe(obj).parts
         yield from _own(obj)
+
+
+def _is_ours(obj: Any) -> bool:
+    exact = type(obj)
+    if exact is FunctionType:
+        return str(obj.__globals__.get("__name__")).startswith("torchjit") or "__emitted__" in obj.__globals__
+    return str(_class_module(obj if issubclass(exact, type) else exact)).startswith("torchjit")
+
+
+_class_module = type.__dict__["__module__"].__get__
 
 
 def _of_function(function: FunctionType) -> Iterator[tuple[Step, Any]]:

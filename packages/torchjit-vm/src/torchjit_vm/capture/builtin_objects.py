@@ -350,8 +350,15 @@ def _signature(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | Non
     if kwargs or len(args) != 1:
         return None
     if isinstance(value, Known):
-        return operators.compute(domain, inspect.signature, value.obj)
+        return _signature_of(domain, value.obj)
     if isinstance(value, BoundMethod) and isinstance(value.function, Known):
-        bound = types.MethodType(value.function.obj, object())
-        return operators.compute(domain, inspect.signature, bound)
+        return _signature_of(domain, types.MethodType(value.function.obj, object()))
     return None
+
+
+def _signature_of(domain: CaptureDomain, function: Any) -> Value:
+    """The signature of a function; a new object, unless somebody has set `__signature__`."""
+    found = operators.compute(domain, inspect.signature, function)
+    if isinstance(found, Obj) and found.real is not getattr(inspect.unwrap(function), "__signature__", None):
+        domain.computed_ids.add(id(found.real))
+    return found

@@ -44,6 +44,8 @@ class GuardRecorder:
         made_classes: the classes that the region made.
         class_parts: ids of what belongs to one of these to the class, and under what name.
         stand_in_ids: ids of the real objects that stand for values in them.
+        computed_ids: ids of objects that the capture computed, of a class whose instances never change: nobody else has them,
+            so what is below them is a constant, and no guard.
     """
 
     vm: Interpreter[Value]
@@ -56,6 +58,7 @@ class GuardRecorder:
         self.made_classes: dict[type, MadeClass] = {}
         self.class_parts: dict[int, tuple[type, str]] = {}
         self.stand_in_ids: set[int] = set()
+        self.computed_ids: set[int] = set()
         self.root_location: CodeLocation | None = None
 
     def _record(self, key: tuple[object, ...], kind: type[Guard], *args: object) -> None:
@@ -137,7 +140,7 @@ class GuardRecorder:
         self._guard_different_keys()
         made: list[Guard] = []
         for kind, args, code, index in self.pending.values():
-            if self.made_classes and self._is_stand_in(args[0]):
+            if (self.made_classes or self.computed_ids) and self._is_stand_in(args[0]):
                 continue
             location = self.root_location if code is None else code.location(index)
             made.append(kind(*args, location=location))  # type: ignore[call-arg]
@@ -157,10 +160,11 @@ class GuardRecorder:
             self.guard_different(*paths)
 
     def _is_stand_in(self, what: object) -> bool:
-        """Does this path lead into a class that the region made? It will be another one in the next call."""
+        """Does this path lead into a class that the region made, or into what the capture computed? It holds of this capture only."""
         if not isinstance(what, AccessPath):
             return False
         root = what.root()
         if type(root) is not Pinned:
             return False
-        return id(root.key) in self.class_parts or id(root.key) in self.stand_in_ids
+        key = id(root.key)
+        return key in self.class_parts or key in self.stand_in_ids or key in self.computed_ids

@@ -104,7 +104,11 @@ def pinned(domain: CaptureDomain, obj: object, label: str) -> Value:
     if t in IMMUTABLE_ATOMS:
         return Const(obj)
     found = domain.interned.get(id(obj))
-    return found if found is not None else wrap(domain, obj, Pinned.of(obj, label))
+    if found is not None:
+        return found
+    if type(obj) is tuple and IMMUTABLE_ATOMS.issuperset(map(type, obj)):
+        return TupleValue([Const(v) for v in obj], tuple, obj, Pinned.of(obj, label))  # nothing of it can change
+    return wrap(domain, obj, Pinned.of(obj, label))
 
 
 def namespace(domain: CaptureDomain, globals: dict[str, object]) -> DictValue:
@@ -302,6 +306,8 @@ def _mapping_proxy(domain: CaptureDomain, obj: types.MappingProxyType[object, ob
     else:
         if type(path) is not Pinned:
             domain.guard_id(path, obj)
+        if id(path.root().key) in domain.computed_ids:
+            domain.computed_ids.add(id(behind))
         below = pinned(domain, behind, str(path))
     if not isinstance(below, DictValue):
         raise domain.graph_break(UNKNOWN_OPERATION, "a view of an object's attributes")
