@@ -13,6 +13,7 @@ import pytest
 from vm_lazy import Jit, Num
 
 from torchjit_core.paths import AccessPath
+from torchjit_core.storing import NotStorable, collecting_reliance
 
 
 def helper(x: Any, k: int = 2) -> Any:
@@ -147,3 +148,31 @@ def test_what_the_capture_computed_is_no_guard() -> None:
     roots = [path.root() for path in paths if isinstance(path, AccessPath)]
     assert roots and not any(type(root.key) in (inspect.Signature, tuple, OrderedDict) for root in roots)
     assert any(getattr(guard, "obj", None) is helper for guard in guards)
+
+
+def hashes(x: Any) -> Any:
+    return x + hash("text") % 7
+
+
+def hashes_a_number(x: Any) -> Any:
+    return x + hash(12)
+
+
+def assumes(x: Any) -> Any:
+    return x * helper(3)
+
+
+@pytest.mark.parametrize(
+    "function, policy, reasons",
+    [
+        (hashes, {}, ["TJ-STORE-025"]),
+        (hashes_a_number, {}, []),
+        (assumes, {"assume_constant": {helper}}, ["TJ-STORE-024"]),
+    ],
+)
+def test_results_that_hold_in_this_process_only_are_never_stored(
+    function: Callable[..., Any], policy: dict[str, Any], reasons: list[str]
+) -> None:
+    with collecting_reliance() as found:
+        Jit(function, **policy)(Num(1.0))
+    assert [r.reason.id for r in found.values() if isinstance(r, NotStorable)] == reasons

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext
 
+from torchjit_core.storing import relied_on
+
 __all__ = ["what_to_do"]
 
 _TELLS_OUTPUT = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
@@ -18,6 +20,7 @@ def what_to_do(
     policy: Callable[..., Any], func: object, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
 ) -> CheckpointPolicy:
     """What the policy says about this call, which torch's own selective checkpoint asks in the forward, once."""
+    relied_on(policy)
     told = {"op_output": out} if _TELLS_OUTPUT else {}
     said = policy(SelectiveCheckpointContext(is_recompute=False, **told), func, *args, **kwargs)
     if isinstance(said, bool):

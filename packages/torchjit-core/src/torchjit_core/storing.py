@@ -18,8 +18,21 @@ import attrs
 from torchjit_core.reasons import Reason
 
 __all__ = [
-    "Growing", "Made", "NotStorable", "NotYetStorable", "Storable", "collecting_reliance", "grown", "how_made", "is_maker", "made_by",
-    "maker", "relied_on", "when_grown",
+    "Growing",
+    "Made",
+    "NotStorable",
+    "NotYetStorable",
+    "ReliedOn",
+    "Storable",
+    "collecting_reliance",
+    "grown",
+    "how_made",
+    "is_maker",
+    "made_by",
+    "maker",
+    "never_stored",
+    "relied_on",
+    "when_grown",
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -44,13 +57,21 @@ class NotYetStorable(NotStorable):
     """It can be, once something of it has been compiled."""
 
 
-_relied_on: ContextVar[dict[int, Callable[..., Any]] | None] = ContextVar("torchjit relied on", default=None)
+@final
+@attrs.frozen
+class ReliedOn:
+    """User code that has run during a compilation."""
+
+    function: Callable[..., Any]
+
+
+_relied_on: ContextVar[dict[int, ReliedOn | NotStorable] | None] = ContextVar("torchjit relied on", default=None)
 
 
 @contextmanager
-def collecting_reliance() -> Iterator[dict[int, Callable[..., Any]]]:
-    """Collect what `relied_on` is told in this context, by id."""
-    found: dict[int, Callable[..., Any]] = {}
+def collecting_reliance() -> Iterator[dict[int, ReliedOn | NotStorable]]:
+    """Collect what `relied_on` and `never_stored` are told in this context, by id, for `torchjit_store.origins.Origins`."""
+    found: dict[int, ReliedOn | NotStorable] = {}
     token = _relied_on.set(found)
     try:
         yield found
@@ -62,7 +83,15 @@ def relied_on(function: Callable[..., Any]) -> None:
     """Note user code that runs during a compilation and leaves no guard: what is compiled depends on what it does."""
     found = _relied_on.get()
     if found is not None:
-        found[id(function)] = function
+        found[id(function)] = ReliedOn(function)
+
+
+def never_stored(reason: Reason, detail: str) -> None:
+    """Note that what is compiled depends on something that no other process can compare: the entry is not kept on disk."""
+    found = _relied_on.get()
+    if found is not None:
+        refusal = NotStorable(reason, detail)
+        found[id(refusal)] = refusal
 
 
 @runtime_checkable

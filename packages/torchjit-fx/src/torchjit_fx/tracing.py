@@ -5,12 +5,15 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from types import FunctionType
+from typing import Any, cast, final
 
 import attrs
 import torch
+from torch._ops import OpOverload
 
 from torchjit_core.reasons import GraphBreak
+from torchjit_core.storing import relied_on
 from torchjit_fx import breaks
 from torchjit_fx.answers import answers_from_metadata, has_answer
 from torchjit_fx.assigned_data import AssignedData, with_gradient_for
@@ -42,6 +45,7 @@ from torchjit_fx.leaves import (
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.numpy.facts import NUMPY_SCALARS, plain_numbers
+from torchjit_fx.operator_code import rely_on_code
 from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, follow, parts
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
@@ -49,6 +53,7 @@ from torchjit_fx.records import TensorRecord
 from torchjit_fx.region import live_steps
 from torchjit_fx.selections import Selections
 from torchjit_fx.transcripts import TranscriptCache, can_be_shared, noted
+from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["Recorder", "escaped"]
 
@@ -155,6 +160,7 @@ class Recorder:
             raise _refuse_argument(error.args[0], fn, capture) from None
         self._check_reach(found, capture)
         op, target = graph_target(fn)
+        _rely_on_users_code(target)
         if function_rule(target).beyond:
             found.cacheable = False
         call = _Call(op, target, args, kwargs, found, capture, (fn, self.modes.token, *found.key))
@@ -459,6 +465,15 @@ class Recorder:
         step.effect = True
         step.mode = mode
         self.steps.append(step)
+
+
+def _rely_on_users_code(target: object) -> None:
+    """Note what the program defines of a target and torch runs while the graph is made: it leaves no guards."""
+    if type(target) is FunctionType:
+        if not str(target.__module__).startswith(("torch", "numpy")):
+            relied_on(target)
+    elif is_custom_operator(target):
+        rely_on_code(cast("OpOverload[..., Any]", target))
 
 
 @final

@@ -337,7 +337,7 @@ class Site:
 
     def _capture(
         self, slots: tuple[Any, ...], made: Specialization, collects: bool
-    ) -> tuple[Entry, torchjit_vm.Captured, dict[int, Callable[..., Any]]]:
+    ) -> tuple[Entry, torchjit_vm.Captured, dict[int, Any]]:
         """An entry for these slots, what it was made of, and user code that ran meanwhile and that no guard is about."""
         import_capture(self.terms.backend)
         # Imported here: where all is loaded from disk nothing captures. It is there now.

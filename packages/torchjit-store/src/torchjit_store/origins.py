@@ -21,8 +21,9 @@ from types import CodeType, FunctionType
 from typing import Any, NoReturn, TypeAlias, final
 
 from torchjit_core.reasons import reason
-from torchjit_core.storing import NotStorable
+from torchjit_core.storing import NotStorable, ReliedOn
 from torchjit_store.fingerprints import Step, atom_text, class_name, describe, mro, namespace
+from torchjit_store.reached import reach_digest
 from torchjit_store.stale import Stale
 from torchjit_store.steps import follow, held
 
@@ -49,28 +50,37 @@ class Origins:
     """The table of one entry while it is stored.
 
     Args:
-        functions: what the VM interpreted. All of them are verified when the entry is loaded, whether a guard names them or not.
+        functions: what the VM interpreted, and what `torchjit_core.storing.collecting_reliance` collected. All of it is verified when
+            the entry is loaded, whether a guard names it or not.
         roots: what the loading process will have at hand, too, in the same order: the region's function, the arguments.
 
     Raises:
         NotStorable: one of the functions cannot be found again.
     """
 
-    def __init__(self, functions: Iterable[FunctionType | CodeType], roots: Iterable[object] = ()) -> None:
+    def __init__(
+        self, functions: Iterable[FunctionType | CodeType | ReliedOn | NotStorable], roots: Iterable[object] = ()
+    ) -> None:
         self._rows: list[list[Any]] = []
         self._objects: list[Any] = []
         self._row_of: dict[int, int] = {}
         self._described: dict[int, NotStorable | None] = {}
         self._texts: dict[int, str] = {}
         self._parts: list[list[Any]] = []
-        interpreted = list(functions)
+        given = list(functions)
+        for refusal in given:
+            if isinstance(refusal, NotStorable):
+                raise refusal
+        interpreted = [f for f in given if type(f) is FunctionType or type(f) is CodeType]
         for i, root in enumerate(roots):
             if atom_text(root) is None:
                 self._add("root", None, i, root)
-        self._modules = _modules_of(interpreted)
+        noted = [f.function for f in given if isinstance(f, ReliedOn)]
+        self._modules = _modules_of([*interpreted, *(f for f in noted if type(f) is FunctionType)])
         self._search = _Search(self, interpreted)
         inside = _nested(interpreted)
         self._functions = [self.reference(f) for f in interpreted if id(f) not in inside]
+        self._relied_on = [[self._locate_known(f), reach_digest(f)] for f in noted]
 
     def reference(self, obj: object) -> int:
         """The number of an object's row.
@@ -85,6 +95,10 @@ class Origins:
         if failed is not None:
             raise failed
         return row
+
+    def _locate_known(self, obj: object) -> int:
+        row = self._row_of.get(id(obj))
+        return self._locate(obj) if row is None else row
 
     def table(self) -> Data:
         """All references, with fingerprints; JSON can hold it.
@@ -109,6 +123,7 @@ class Origins:
             "parts": self._parts,
             "places": places,
             "functions": self._functions,
+            "relied_on": self._relied_on,
             "digest": whole,
         }
 
@@ -173,6 +188,11 @@ class Origins:
 
     def locate_by_name(self, obj: Any) -> int | None:
         """The row of an object that has a name, and is what the name leads to."""
+        registry = _REGISTRIES.get(class_name(type(obj)))
+        if registry is not None:
+            own = namespace(obj)
+            name = f"{own['_namespace']}::{own['_name']}" if registry == "operator" else own["qualname"]
+            return self._add(registry, None, name, obj)
         if type(obj) is tuple and obj and issubclass(type(obj[0]), type) and mro(obj[0]) is obj:
             cls = self.row_of(obj[0])
             cls = self.locate_by_name(obj[0]) if cls is None else cls
@@ -200,6 +220,13 @@ class Origins:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _reach_of(obj: Any) -> str:
+    try:
+        return reach_digest(obj)
+    except NotStorable:
+        return ""
 
 
 def _text_of(obj: Any) -> str:
@@ -507,6 +534,9 @@ class Finder:
         for row, step, key, part in table["parts"]:
             if not self._holds(self._objects[row], step, key, self._objects[part]):
                 raise Stale(f"{_label(self._rows, row)} changed")
+        for row, reached in table["relied_on"]:
+            if _reach_of(self._objects[row]) != reached:
+                raise Stale(f"what {_label(self._rows, row)} reaches changed")
         self._places = self._moves(table["places"])
 
     def find(self, data: Data) -> object:
@@ -533,6 +563,8 @@ class Finder:
             if module is None:
                 raise Stale(f"{key} is not imported")
             return module
+        if step in _REGISTRIES.values():
+            return _registered(step, key)
         if step == "root":
             if key >= len(self._roots):
                 raise Stale("other arguments")
@@ -562,6 +594,29 @@ class Finder:
         return moves
 
 
+_REGISTRIES = {
+    "torch._library.custom_ops.CustomOpDef": "operator",
+    "torch._library.simple_registry.SimpleOperatorEntry": "kernels",
+}
+"""Where torch keeps what a program registers for operators, and the steps that lead there."""
+
+
+def _registered(step: str, name: str) -> Any:
+    """What torch has for a custom operator.
+
+    Raises:
+        Stale: there is no such operator.
+    """
+    modules = sys.modules
+    if step == "operator":
+        found = namespace(modules["torch._library.custom_ops"])["OPDEFS"].get(name)
+    else:
+        found = namespace(modules["torch._library.simple_registry"])["singleton"]._data.get(name)
+    if found is None:
+        raise Stale(f"the operator {name} is gone")
+    return found
+
+
 _SAID = {"code": "the code of {}", "mro": "the bases of {}", "content": "the content of {}", "cell": "a cell of {}"}
 
 
@@ -569,7 +624,7 @@ def _label(rows: list[list[Any]], row: int) -> str:
     """What people call the object of a row."""
     step, parent, key, _ = rows[row]
     if parent is None:
-        return str(key) if step == "module" else f"argument {key}"
+        return f"argument {key}" if step == "root" else str(key)
     base = _label(rows, parent)
     if step in _SAID:
         return _SAID[step].format(base)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import cast
 
 from torchjit_core.paths import Pinned
+from torchjit_core.storing import never_stored
 from torchjit_vm.capture import (
     attributes,
     classes,
@@ -34,7 +35,7 @@ from torchjit_vm.capture.builtin_table import Builtin, builtin, by_position
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import namespace
-from torchjit_vm.capture.reasons import OWN_FRAME, UNKNOWN_CALL
+from torchjit_vm.capture.reasons import OWN_FRAME, PROCESS_HASH, UNKNOWN_CALL
 from torchjit_vm.capture.special_methods import checked, computed
 from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.types import type_of
@@ -211,13 +212,17 @@ def _hash(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         value = stripped(domain, value, "__hash__")
     value = operators.settled(domain, value)
     if is_constant(domain, value) and not classes.is_made(domain, value):
-        return operators.compute(domain, hash, constant_of(domain, value))
+        real = constant_of(domain, value)
+        if not isinstance(real, (int, float, complex)):
+            never_stored(PROCESS_HASH, f"hash() of a {type(real).__qualname__}")
+        return operators.compute(domain, hash, real)
     keys.key_of(domain, value)  # which raises for what has no hash
     if type(value) is Obj:
         if members.find_member(domain, value.cls, "__hash__").raw is not object.__hash__:
             raise domain.graph_break(UNKNOWN_CALL, f"hash() of a {value.cls.__name__}")
         if value.real is not NEW and value.path is not None:
             domain.guard_id(value.path, value.real)
+            never_stored(PROCESS_HASH, f"hash() of a {value.cls.__qualname__}")
             return Const(hash(value.real))
     if isinstance(value, (Obj, Leaf)):
         return IdValue(value, hash)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_core.showing import shown
+from torchjit_core.storing import never_stored
 from torchjit_vm.capture import (
     atoms,
     attributes,
@@ -47,7 +48,14 @@ from torchjit_vm.capture.pure import is_opaque, is_pure
 from torchjit_vm.capture.raw import has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object, pinned
 from torchjit_vm.capture.real_caches import call_with_real_cache
-from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
+from torchjit_vm.capture.reasons import (
+    CLASS_BODY,
+    CONSTANT_RESULT,
+    NOT_INLINED,
+    OPAQUE_ITERATOR,
+    RAISED_INSIDE,
+    UNKNOWN_CALL,
+)
 from torchjit_vm.capture.reorderable_calls import defer_or_break
 from torchjit_vm.capture.special_methods import computed
 from torchjit_vm.capture.type_slots import SLOTS, TypeSlots, register
@@ -341,6 +349,7 @@ def _assume_constant(domain: CaptureDomain, function: Known, args: Args, kwargs:
         result = function.obj(*real, **{k: to_raw(domain, v) for k, v in kwargs.items()})
     except Exception:  # the run for real shows the program its error
         return _unknown_call(domain, function, args, kwargs)
+    never_stored(CONSTANT_RESULT, function.obj.__qualname__)
     return constant_object(domain, result)
 
 

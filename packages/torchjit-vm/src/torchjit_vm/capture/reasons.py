@@ -149,3 +149,15 @@ RAISED_UNDER_CAPTURE = reason(
     "false; an exception of its own is raised there.",
     "Make the branch that is_compiling() takes work for these arguments.",
 )
+CONSTANT_RESULT = reason(
+    "TJ-STORE-024",
+    "the result of a function is assumed to be constant",
+    "assume_constant_result says that a function gives the same for as long as the process lives, not that it does so in the next one: "
+    "compiled code that holds such a result is not kept on disk.",
+)
+PROCESS_HASH = reason(
+    "TJ-STORE-025",
+    "the hash of a text, or of another object, is part of what was computed",
+    "hash() gives other numbers in each process, unless PYTHONHASHSEED is set: compiled code that holds one is not kept on disk.",
+    "Use a digest, such as zlib.crc32, where a number must stay the same.",
+)
