@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 import torchjit
 import torchjit_inductor
 from torchjit_core.events import listen
-from torchjit_core.storing import NotStorable, NotYetStorable, how_made, when_grown
+from torchjit_core.storing import NotStorable, NotYetStorable, how_made, loading_from, when_grown
 from torchjit_core.writing import WRITES_FROM
 from torchjit_frame import Entry, FrontDoor
 from torchjit_inductor.cpp import stored_kernels
@@ -54,7 +55,8 @@ def written(target: Any, roots: tuple[object, ...] = ()) -> tuple[str, tuple[byt
 def again(target: Any) -> Any:
     text, blobs, doors = written(target)
     table, data = json.loads(text)
-    return decode(Document(data, blobs), Finder(table), doors)
+    with loading_from(os.environ.get("TORCHJIT_CACHE_DIR")):
+        return decode(Document(data, blobs), Finder(table), doors)
 
 
 def sites(compiled: Any) -> Any:
@@ -370,7 +372,7 @@ def test_a_library_that_is_not_what_it_was_is_no_kernel(
         library.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         library.chmod(0o700)
     table, data = json.loads(text)
-    with pytest.raises(FormatError, match="TJ-STORE-041"):
+    with pytest.raises(FormatError, match="TJ-STORE-041"), loading_from(str(tmp_path)):
         decode(Document(data, blobs), Finder(table), doors)
 
 

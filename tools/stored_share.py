@@ -33,7 +33,7 @@ for place in ("integration_tests", "tools/corpora"):
 import torch  # noqa: E402
 
 import torchjit  # noqa: E402
-from torchjit_core.storing import NotStorable, NotYetStorable  # noqa: E402
+from torchjit_core.storing import NotStorable, NotYetStorable, loading_from  # noqa: E402
 from torchjit_frame import Entry, FrontDoor  # noqa: E402
 from torchjit_store.forms import Document, decode, encode  # noqa: E402
 from torchjit_store.origins import Finder, Origins  # noqa: E402
@@ -223,7 +223,8 @@ def stored(site: Any, entry: Entry, guards: bool) -> Stored:
         text = json.dumps([origins.table(), document.data])
         middle = time.perf_counter()
         table, data = json.loads(text)
-        target, unwrap, _ = decode(Document(data, document.blobs), Finder(table, roots), doors)  # type: ignore[misc]
+        with loading_from(os.environ.get("TORCHJIT_CACHE_DIR")):
+            target, unwrap, _ = decode(Document(data, document.blobs), Finder(table, roots), doors)  # type: ignore[misc]
         end = time.perf_counter()
     except NotYetStorable as error:
         return Stored(refusal=f"not yet: {error.reason.id} {error.detail}")

@@ -18,20 +18,8 @@ import attrs
 from torchjit_core.reasons import Reason
 
 __all__ = [
-    "Growing",
-    "Made",
-    "NotStorable",
-    "NotYetStorable",
-    "ReliedOn",
-    "Storable",
-    "collecting_reliance",
-    "grown",
-    "how_made",
-    "is_maker",
-    "made_by",
-    "maker",
-    "never_stored",
-    "relied_on",
+    "Growing", "Made", "NotStorable", "NotYetStorable", "ReliedOn", "Storable", "cache_in_use", "collecting_reliance", "grown", "how_made",
+    "is_maker", "library_maker", "loading_from", "made_by", "maker", "never_stored", "note_library", "noting_libraries", "relied_on",
     "when_grown",
 ]  # fmt: skip
 
@@ -158,6 +146,51 @@ def how_made(obj: object) -> Made | None:
     """What `made_by` noted of it."""
     found = _made.get(id(obj))
     return found[1] if found is not None and found[0]() is obj else None
+
+
+# -------------------------------------------------------------------------------------- libraries in the cache folder
+_of_libraries: set[Callable[..., Any]] = set()
+_noted: ContextVar[set[str] | None] = ContextVar("torchjit libraries noted", default=None)
+_cache: ContextVar[str | None] = ContextVar("torchjit cache folder", default=None)
+
+
+def library_maker(function: _F) -> _F:
+    """A `maker` whose first argument names a library in the cache folder: entries that hold what it makes need that file."""
+    _of_libraries.add(function)
+    return maker(function)
+
+
+@contextmanager
+def noting_libraries() -> Iterator[set[str]]:
+    """Collect the names of libraries that what is written inside needs."""
+    found: set[str] = set()
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
+def note_library(made: Made) -> None:
+    """Whoever writes `made` says so."""
+    found = _noted.get()
+    if found is not None and made.maker in _of_libraries:
+        found.add(str(made.arguments[0]))
+
+
+@contextmanager
+def loading_from(cache_dir: str | None) -> Iterator[None]:
+    """Inside, entries of a cache folder are read; None is the user's."""
+    token = _cache.set(cache_dir)
+    try:
+        yield
+    finally:
+        _cache.reset(token)
+
+
+def cache_in_use() -> str | None:
+    """The cache folder whose entry is being read: entries do not say where they lie."""
+    return _cache.get()
 
 
 # -------------------------------------------------------------------------------------- what is compiled later

@@ -134,7 +134,8 @@ def _found(site: Site, shelf: Shelf, slots: tuple[Any, ...], settings: StoreSett
 def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate | None:
     """An entry of the folder, if what it refers to is what it was."""
     try:
-        entry = unpack(stored.data, _roots(site, slots), _Externals(site.owner))
+        with storing.loading_from(site.terms.host.store().cache_dir):
+            entry = unpack(stored.data, _roots(site, slots), _Externals(site.owner))
         guard = torchjit_guards.GuardProgram(entry.guards, entry.gather, site.region.nslots)
     except Stale as error:
         why = error.what
@@ -225,8 +226,9 @@ class Unstored:
         with _told(site, self._compile_id):
             functions = (*self._functions, *self._relied_on.values())
             start = time.perf_counter()
-            data = pack(self._entry, functions, _roots(site, slots), _Externals(site.owner))
-            header = {"function": site.name, "seconds": self._entry.seconds, "libraries": []}
+            with storing.noting_libraries() as libraries:
+                data = pack(self._entry, functions, _roots(site, slots), _Externals(site.owner))
+            header = {"function": site.name, "seconds": self._entry.seconds, "libraries": sorted(libraries)}
             path = entry_folder(site.terms.host.store()).write(self._key, header, data)
             if path is not None:
                 counters["store"]["stored"] += 1

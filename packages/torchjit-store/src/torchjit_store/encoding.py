@@ -22,7 +22,7 @@ from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_core.guards import ClassAttrIs, Guard, IdIs, MroIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
-from torchjit_core.storing import NotStorable, how_made
+from torchjit_core.storing import NotStorable, how_made, note_library
 from torchjit_store import generated, ours
 from torchjit_store.collector import collector_paused
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
@@ -160,6 +160,7 @@ class _Survey:
             return
         made = how_made(obj)
         if made is not None:
+            note_library(made)
             node.become("made", (), [self.node(made.maker, node), *self.nodes(made.arguments, node)])
             return
         name = ours.constant_name(obj) or _function_or_class_name(obj)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torchjit_core.reasons import reason
-from torchjit_core.storing import NotStorable, made_by, maker
+from torchjit_core.storing import NotStorable, cache_in_use, library_maker, made_by
 from torchjit_inductor.cpp.build import note_used
 from torchjit_inductor.cpp.folders import cache_folder
 from torchjit_inductor.cpp.library_files import is_trusted
@@ -30,7 +30,7 @@ def load_storable(library: Path, names: Sequence[str], cache_dir: str | None) ->
     functions = load(library, names)
     if _stays(library, cache_dir):
         for function, name in zip(functions, names, strict=True):
-            made_by(function, kernel_of, cache_dir, library.stem, name)
+            made_by(function, kernel_of, library.stem, name)
     return functions
 
 
@@ -44,18 +44,18 @@ def _stays(library: Path, cache_dir: str | None) -> bool:
 _restored: dict[tuple[Path, str], Callable[..., None]] = {}
 
 
-@maker
-def kernel_of(cache_dir: str | None, key: str, name: str) -> Callable[..., None]:
-    """A kernel of a library in the cache.
+@library_maker
+def kernel_of(key: str, name: str) -> Callable[..., None]:
+    """A kernel of a library in the cache folder that the entry is read from.
 
     Args:
-        cache_dir: see `InductorSettings`.
         key: the library's name.
         name: of the kernel in it.
 
     Raises:
         NotStorable: it is not there, or not what was built.
     """
+    cache_dir = cache_in_use()
     try:
         library = cache_folder(cache_dir) / f"{key}.so"
         function = _restored.get((library, name))

@@ -1,0 +1,103 @@
+"""Stored entries where they were not made: in a moved folder, out of a bundle, out of a remote store; and one process compiles for others."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import forked
+import pytest
+
+PROGRAM = """
+import json, sys, torch, torchjit
+from torchjit_core.events import listen
+
+def f(x):
+    return (x.sin() * 1.8125 + 1).sum(0)
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.inner(x)) + x
+
+torch.manual_seed(0)
+block, x, told = Block(), torch.linspace(0, 1, 8).reshape(2, 4), []
+with listen(lambda kind, fields: told.append(kind), ["entry_loaded", "entry_stored", "entry_not_stored", "capture_start"]):
+    torch.testing.assert_close(torchjit.compile(f)(x), f(x))
+    out = torchjit.compile(block)(x)
+    torch.testing.assert_close(out, block(x))
+    out.sum().backward()
+saved = torchjit.save_cache_artifacts()
+if len(sys.argv) > 1:
+    open(sys.argv[1], "wb").write(saved[0])
+print(json.dumps([told, len(saved[1].kernels), saved[1].entries]))
+"""
+LOADED, STORED = ["entry_loaded"] * 2, ["entry_stored"] * 2
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a process has stored two entries, and saved them as a bundle."""
+    made = tmp_path_factory.mktemp("stored")
+    (made / "program.py").write_text(PROGRAM)
+    told, kernels, entries = ran(made, "cache", str(made / "bundle"))
+    assert (told, entries) == (STORED, 2) and kernels >= 2
+    return made
+
+
+@pytest.fixture
+def folder(stored: Path, tmp_path: Path) -> Path:
+    """The same in a folder of this test's own: neither program nor cache are where they were."""
+    shutil.copytree(stored, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def ran(tmp_path: Path, cache: str, *arguments: str, **variables: str) -> Any:
+    environment = {
+        "TORCHJIT_STORE": "on",
+        "TORCHJIT_CACHE_DIR": str(tmp_path / cache),
+        "TORCHJIT_BUNDLE_KEY": "hush",
+        **variables,
+    }
+    command = [sys.executable, str(tmp_path / "program.py"), *arguments]
+    done = forked.run(command, env={**os.environ, **environment}, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_entries_follow_their_folder(folder: Path) -> None:
+    """Nothing in an entry says where it lies."""
+    (folder / "cache").rename(folder / "moved")
+    told, kernels, entries = ran(folder, "moved")
+    assert told == LOADED and entries == 2 and kernels >= 2 and not (folder / "cache").exists()
+
+
+def test_a_bundle_serves_where_nothing_was_compiled(folder: Path) -> None:
+    shutil.rmtree(folder / "cache")
+    load = "import sys, torchjit; assert torchjit.load_cache_artifacts(open(sys.argv[1], 'rb').read()).entries == 2"
+    environment = {"TORCHJIT_CACHE_DIR": str(folder / "image"), "TORCHJIT_BUNDLE_KEY": "hush"}
+    forked.run(
+        [sys.executable, "-c", load, str(folder / "bundle")], env={**os.environ, **environment}, cwd=folder, check=True
+    )
+    assert ran(folder, "image", TORCHJIT_STORE="read")[0] == LOADED
+
+
+def test_a_kernel_that_is_gone_takes_its_entry_along(folder: Path) -> None:
+    for library in (folder / "cache" / "c").glob("*.so"):
+        library.unlink()
+    assert ran(folder, "cache")[0] == STORED
+
+
+def test_a_remote_store_serves_another_machine(folder: Path) -> None:
+    pytest.importorskip("fsspec")
+    shutil.rmtree(folder / "cache")
+    remote = {"TORCHJIT_REMOTE_CACHE": f"file://{folder}/remote"}
+    assert ran(folder, "one", **remote)[0] == STORED
+    shutil.rmtree(folder / "one")
+    assert ran(folder, "another", **remote)[0] == LOADED
