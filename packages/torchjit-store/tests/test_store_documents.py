@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import OrderedDict, deque
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import pytest
@@ -277,3 +278,32 @@ def test_constants_are_stored_by_name() -> None:
 
 
 TABLE = {"a": 1}
+
+
+def method_of(held: list[int], n: int) -> tuple[list[int], int]:
+    return held, n
+
+
+def test_methods_and_partials() -> None:
+    held = [1]
+    join, append, partial, method = again(
+        ("-".join, held.append, functools.partial(method_of, held, n=2), MethodType(method_of, held))
+    )
+    assert join(["a", "b"]) == "a-b"
+    append(2)
+    assert partial() == ([1, 2], 2) and held == [1]
+    assert method(3)[0] is partial()[0]
+
+
+def test_numbers_of_numpy() -> None:
+    numpy = pytest.importorskip("numpy")
+    before = [
+        numpy.float32(1.5),
+        numpy.float64("nan"),
+        numpy.int8(-3),
+        numpy.bool_(True),
+        numpy.complex64(1 - 2j),
+        numpy.uint64(2**63),
+    ]
+    for was, found in zip(before, again(before), strict=True):
+        assert type(found) is type(was) and found.tobytes() == was.tobytes()

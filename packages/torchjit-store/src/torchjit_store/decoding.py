@@ -35,7 +35,7 @@ from torchjit_core.paths import (
     TypeOf,
 )  # fmt: skip
 from torchjit_core.storing import is_maker
-from torchjit_store import generated, ours
+from torchjit_store import generated, numpy_values, ours
 from torchjit_store.document import Data, Document, Externals, FormatError, Lookup
 from torchjit_store.encoding import FORMAT
 from torchjit_store.shapes import ClassShape, class_shape
@@ -134,6 +134,10 @@ class _Building:
     def bytes(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """Bytes."""
         return [self.blob(raw) for raw in raws]
+
+    def numpy_scalars(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
+        """Numbers of NumPy."""
+        return [numpy_values.built(_text(header[0]), self.blob(raw)) for raw in raws]
 
     def code(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """Code of generated functions, with positions where the user's functions are now."""
@@ -398,7 +402,7 @@ def _function(
 
 
 def _methods(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
-    if not all(isinstance(function, FunctionType | type) for function in columns[0]):
+    if not all(map(callable, columns[0])):
         raise FormatError("a method of what is no function")
     return list(map(MethodType, *columns))
 
@@ -407,7 +411,7 @@ def _partials(building: _Building, header: tuple[Any, ...], columns: Columns, ra
     return [functools.partial(function, *args, **keywords) for function, args, keywords in zip(*columns, strict=True)]
 
 
-_OWNERS: Final = (list, dict, set, deque, OrderedDict)
+_OWNERS: Final = (list, dict, set, deque, OrderedDict, str, bytes, int, float, tuple, frozenset, range)
 
 
 def _bound(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
@@ -463,6 +467,7 @@ _FILL: Final[dict[str, Callable[[list[Any], tuple[Any, ...], Columns], None]]] =
 _RULES: Final[dict[str, Callable[[_Building, tuple[Any, ...], Columns, list[Any]], list[Any]]]] = {
     "number": _Building.numbers,
     "bytes": _Building.bytes,
+    "numpy": _Building.numpy_scalars,
     "single": _singles,
     "complex": _complexes,
     "range": _containers(lambda row: range(*row)),

@@ -23,7 +23,7 @@ from torchjit_core.guards import ClassAttrIs, Guard, IdIs, MroIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
 from torchjit_core.storing import NotStorable, how_made, note_library
-from torchjit_store import generated, ours
+from torchjit_store import generated, numpy_values, ours
 from torchjit_store.collector import collector_paused
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
 from torchjit_store.shapes import class_shape
@@ -154,6 +154,10 @@ class _Survey:
         if described is not None:
             node.become("value", (described[0],), raw=described[1])
             return
+        if cls.__module__ == "numpy" and numpy_values.is_scalar(obj):
+            dtype, content = numpy_values.described(obj)
+            node.become("numpy", (dtype,), raw=self.blob(content))
+            return
         external = self.externals.name(obj)
         if external is not None:
             node.become("external", (external[0],), [self.node(external[1], node)])
@@ -169,9 +173,9 @@ class _Survey:
             return
         if cls is FunctionType:
             self._function(node, obj)
-        elif cls is MethodType and _is_our_function(obj.__func__):
+        elif cls is MethodType:
             node.become("method", (), self.nodes((obj.__func__, obj.__self__), node))
-        elif cls is functools.partial and _is_our_function(obj.func):
+        elif cls is functools.partial:
             node.become("partial", (), self.nodes((obj.func, obj.args, obj.keywords), node))
         elif cls is BuiltinFunctionType and type(obj.__self__) in _OWNERS:
             node.become("bound", (obj.__name__,), [self.node(obj.__self__, node)])
@@ -406,7 +410,7 @@ _COPIED_ATOMS: Final = frozenset({int, float, complex, str, bytes})
 _EMPTY_TUPLE: Final = ()
 _SMALL: Final = range(-5, 257)
 """Ints of which there is one each."""
-_OWNERS: Final = frozenset({list, dict, set, deque, OrderedDict})
+_OWNERS: Final = frozenset({*_MUTABLE, str, bytes, int, float, tuple, frozenset, range})
 _COMPARED_BY_IDENTITY: Final = frozenset({IdIs, ClassAttrIs})
 """Guards whose `obj` must be the very object."""
 _PATH_HEADERS: Final = {cls: (cls.__name__,) for cls in AccessPath.__subclasses__()}
@@ -469,12 +473,6 @@ def _function_or_class_name(obj: object) -> tuple[str, str] | None:
     if isinstance(obj, type | FunctionType | ModuleType | functools._lru_cache_wrapper | BuiltinFunctionType):
         return ours.name_of(obj)
     return None
-
-
-def _is_our_function(obj: object) -> bool:
-    if type(obj) is FunctionType:
-        return generated.is_generated(obj) or ours.module_of_function(obj) is not None
-    return isinstance(obj, type) and ours.is_ours(obj.__module__)
 
 
 def shown_type(obj: object) -> str:
