@@ -342,3 +342,35 @@ def test_modules_that_are_not_imported_are_a_miss() -> None:
     with pytest.raises(Stale, match=f"{NAME} is not imported"):
         Finder(table)
     assert NAME not in sys.modules
+
+
+def test_processes_that_multiprocessing_starts_share_the_entries_of_the_main_module() -> None:
+    source = "class Rule: pass\ndef main(x): return x\n"
+    first = run(source.replace("x", "y"))
+    names = ("__main__", "__mp_main__")
+    before: dict[str, Any] = {name: sys.modules.get(name) for name in names}
+    try:
+        sys.modules["__main__"] = first
+        first.__dict__["__name__"] = "__main__"
+        exec(compile(source, "/program.py", "exec"), first.__dict__)
+        table, (rule, function) = stored(first, [first.Rule, first.main], [first.main])
+        second = types.ModuleType("__mp_main__")
+        exec(compile(source, "/program.py", "exec"), second.__dict__)
+        sys.modules["__main__"] = sys.modules["__mp_main__"] = second
+        finder = Finder(table)
+        assert finder.find(rule) is second.Rule
+        assert finder.find(function) is second.main
+        stored(second, [second.Rule, second.main, second, second.__dict__], [second.main])
+    finally:
+        for name in names:
+            if before[name] is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = before[name]
+
+
+def test_methods_of_atoms_are_made_again() -> None:
+    table, (joined, doubled) = stored(None, [", ".join, "x".upper], [])
+    finder = Finder(table)
+    join: Any = finder.find(joined)
+    assert join("ab") == "a, b"

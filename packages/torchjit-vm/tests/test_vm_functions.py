@@ -176,3 +176,13 @@ def test_results_that_hold_in_this_process_only_are_never_stored(
     with collecting_reliance() as found:
         Jit(function, **policy)(Num(1.0))
     assert [r.reason.id for r in found.values() if isinstance(r, NotStorable)] == reasons
+
+
+def names_its_place(x: Any) -> Any:
+    return x + len(helper.__code__.co_filename)
+
+
+def test_the_place_of_code_is_never_stored() -> None:
+    with collecting_reliance() as found:
+        Jit(names_its_place)(Num(1.0))
+    assert [r.reason.id for r in found.values() if isinstance(r, NotStorable)] == ["TJ-STORE-026"]

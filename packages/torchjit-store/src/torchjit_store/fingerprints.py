@@ -38,6 +38,7 @@ __all__ = [
     "code_digest",
     "describe",
     "fingerprint",
+    "module_name",
     "mro",
     "namespace",
 ]
@@ -139,7 +140,10 @@ def mro(cls: type) -> tuple[type, ...]:
 
 def class_name(cls: type) -> str:
     """Module and qualified name, past the metaclass."""
-    return f"{_class_module(cls)}.{_class_qualname(cls)}"
+    module = _class_module(cls)
+    if type(module) is not str:
+        module = "?"
+    return f"{'__main__' if module == '__mp_main__' else module}.{_class_qualname(cls)}"
 
 
 def namespace(obj: Any) -> Mapping[str, Any]:
@@ -230,8 +234,16 @@ def _attributes(*names: str) -> Callable[[Any], Description]:
     return rule
 
 
+def module_name(globals: Mapping[str, Any]) -> str:
+    """The name of a module's dict. The main module of a process that `multiprocessing` starts goes by two names."""
+    name = globals.get("__name__")
+    if type(name) is not str:
+        return "?"
+    return "__main__" if name == "__mp_main__" else name
+
+
 def _of_function(function: FunctionType) -> Description:
-    kind = f"function in {function.__globals__.get('__name__')!s}"
+    kind = f"function in {module_name(function.__globals__)}"
     code = ("code", None), function.__code__
     own = function.__dict__
     if function.__defaults__ is None and function.__kwdefaults__ is None and not own:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeAlias, final
 
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable, ReliedOn
-from torchjit_store.fingerprints import Step, atom_text, class_name, describe, mro, namespace
+from torchjit_store.fingerprints import Step, atom_text, class_name, describe, module_name, mro, namespace
 from torchjit_store.reached import reach_digest
 from torchjit_store.stale import Stale
 from torchjit_store.steps import follow, held
@@ -193,6 +193,8 @@ class Origins:
             own = namespace(obj)
             name = f"{own['_namespace']}::{own['_name']}" if registry == "operator" else own["qualname"]
             return self._add(registry, None, name, obj)
+        if type(obj) is types.BuiltinFunctionType and type(obj.__self__) in _JSON_ATOMS:
+            return self._add("method", None, [obj.__self__, obj.__name__], obj)
         if type(obj) is tuple and obj and issubclass(type(obj[0]), type) and mro(obj[0]) is obj:
             cls = self.row_of(obj[0])
             cls = self.locate_by_name(obj[0]) if cls is None else cls
@@ -249,8 +251,8 @@ def _modules_of(functions: Iterable[FunctionType | CodeType]) -> tuple[str, ...]
     codes = []
     for function in functions:
         if type(function) is FunctionType:
-            name = function.__globals__.get("__name__")
-            if type(name) is str and name in sys.modules and namespace(sys.modules[name]) is function.__globals__:
+            name = module_name(function.__globals__)
+            if name in sys.modules and namespace(sys.modules[name]) is function.__globals__:
                 names[name] = None
         else:
             codes.append(function)
@@ -266,8 +268,9 @@ def _named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[tuple[str, tuple
     """Modules, and qualified names in them, that may lead to an object."""
     exact = type(obj)
     if exact is FunctionType:
-        yield str(obj.__module__), tuple(obj.__qualname__.split("."))
-        yield str(obj.__globals__.get("__name__")), tuple(obj.__code__.co_qualname.split("."))
+        if type(obj.__module__) is str:
+            yield obj.__module__.replace("__mp_main__", "__main__"), tuple(obj.__qualname__.split("."))
+        yield module_name(obj.__globals__), tuple(obj.__code__.co_qualname.split("."))
     elif exact is CodeType:
         for module in modules:
             yield module, tuple(obj.co_qualname.split("."))
@@ -277,12 +280,12 @@ def _named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[tuple[str, tuple
         if module == "builtins":
             yield from (("types", (name,)) for name, cls in vars(types).items() if cls is obj)
     elif issubclass(exact, types.ModuleType):
-        yield str(namespace(obj).get("__name__")), ()
+        yield module_name(namespace(obj)), ()
     elif exact is dict:
         if obj is sys.modules:
             yield "sys", ("modules",)
         elif type(obj.get("__name__")) is str:
-            yield obj["__name__"], ("__dict__",)
+            yield module_name(obj), ("__dict__",)
     elif exact in _DESCRIPTORS:
         module, qualname = _name_parts(obj.__objclass__)
         yield module, (*qualname.split("."), obj.__name__)
@@ -565,6 +568,8 @@ class Finder:
             return module
         if step in _REGISTRIES.values():
             return _registered(step, key)
+        if step == "method":
+            return getattr(key[0], key[1])  # of a str or a number
         if step == "root":
             if key >= len(self._roots):
                 raise Stale("other arguments")
@@ -594,6 +599,7 @@ class Finder:
         return moves
 
 
+_JSON_ATOMS = frozenset({str, int, float, bool})
 _REGISTRIES = {
     "torch._library.custom_ops.CustomOpDef": "operator",
     "torch._library.simple_registry.SimpleOperatorEntry": "kernels",

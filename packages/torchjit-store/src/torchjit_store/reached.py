@@ -16,7 +16,7 @@ from typing import Any, final
 
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable
-from torchjit_store.fingerprints import atom_text, class_name, code_digest, describe, mro, namespace
+from torchjit_store.fingerprints import atom_text, class_name, code_digest, describe, module_name, mro, namespace
 
 __all__ = ["reach_digest"]
 
@@ -100,7 +100,7 @@ class _Reach:
             self.visit(value, ())
 
     def _function(self, function: FunctionType) -> None:
-        module = str(function.__globals__.get("__name__"))
+        module = module_name(function.__globals__)
         self._say(f"function {module} {function.__qualname__}")
         if _is_library(module):
             return

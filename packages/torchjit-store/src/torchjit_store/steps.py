@@ -174,8 +174,8 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
 
 def _is_ours(obj: Any) -> bool:
     exact = type(obj)
-    if exact is FunctionType:
-        return str(obj.__globals__.get("__name__")).startswith("torchjit") or "__emitted__" in obj.__globals__
+    if exact is FunctionType:  # a polyfill's defaults are referred to; what generated code holds is made anew
+        return "__emitted__" in obj.__globals__
     return str(_class_module(obj if issubclass(exact, type) else exact)).startswith("torchjit")
 
 

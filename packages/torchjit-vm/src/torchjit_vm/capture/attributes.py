@@ -9,6 +9,7 @@ from typing import cast, final
 
 from torchjit_core.guards import MISSING, Predicate
 from torchjit_core.paths import own_attr
+from torchjit_core.storing import never_stored
 from torchjit_vm.capture.contexts import is_local, local_attr
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.members import (
@@ -28,7 +29,7 @@ from torchjit_vm.capture.members import (
     walk,
 )
 from torchjit_vm.capture.reading import constant_object, pinned, wrap
-from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
+from torchjit_vm.capture.reasons import PLACE_OF_CODE, UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.type_slots import SLOTS, TypeSlots, register
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
@@ -345,7 +346,7 @@ def _call_get(domain: CaptureDomain, member: Member, self_: Value) -> Value | Fr
         owner = type_of(domain, self_)
         return constant_object(domain, getattr(owner, member.name))
     if descriptor in domain.policy.value_types or isinstance(self_, Const):
-        return constant_object(domain, getattr(cast(Const, self_).value, member.name))
+        return _of_constant(domain, cast(Const, self_).value, member.name)
     getter = walk(descriptor.__mro__, "__get__")
     if type(getter) is types.FunctionType:
         domain.guard_class(descriptor, "__get__", getter)
@@ -384,6 +385,16 @@ def make_super(domain: CaptureDomain, cls: type, self_: Value) -> SuperValue:
     return SuperValue(cls, owner, self_)
 
 
+def _of_constant(domain: CaptureDomain, real: object, name: str) -> Value:
+    """An attribute of a value that nothing changes."""
+    if type(real) is types.CodeType and name in _PLACES:
+        never_stored(PLACE_OF_CODE, f"{real.co_qualname}.__code__.{name}")
+    return constant_object(domain, getattr(real, name))
+
+
+_PLACES = frozenset({"co_filename", "co_firstlineno", "co_lines", "co_positions"})
+
+
 def internal_attr(domain: CaptureDomain, value: Value, name: str) -> Value | Frame[Value]:
     """An attribute of what is no instance: a method of C, or what the kind knows."""
     cls = type_of(domain, value)
@@ -395,7 +406,7 @@ def internal_attr(domain: CaptureDomain, value: Value, name: str) -> Value | Fra
     if raw is MISSING:
         raise missing(domain, cls, name)
     if type(value) is Const:
-        return constant_object(domain, getattr(domain.use(value), name))
+        return _of_constant(domain, domain.use(value), name)
     slot = SLOTS[type(value)].getattr
     found = None if slot is None else slot(domain, value, Member(cls, name, raw))
     if found is None:

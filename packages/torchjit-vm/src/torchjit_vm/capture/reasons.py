@@ -161,3 +161,8 @@ PROCESS_HASH = reason(
     "hash() gives other numbers in each process, unless PYTHONHASHSEED is set: compiled code that holds one is not kept on disk.",
     "Use a digest, such as zlib.crc32, where a number must stay the same.",
 )
+PLACE_OF_CODE = reason(
+    "TJ-STORE-026",
+    "the place of code in its file is part of what was computed",
+    "Compiled code on disk goes on to be used where a function moves in its file, or the file moves; not if it holds the old place.",
+)
