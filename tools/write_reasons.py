@@ -49,7 +49,7 @@ GROUPS = {
     ),
     "stored": (
         "An entry is not stored",
-        "The program runs as ever; the next process compiles that part again.",
+        "The program runs as ever; the next process compiles that part again. See [Warm starts](warm-starts.md).",
     ),
     "refused": (
         "A call, a mark or a setting is refused",
