@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 import pickle
 import runpy
@@ -32,11 +33,15 @@ class _Program(NamedTuple):
 
 
 _template: list[subprocess.Popen[bytes]] = []
+also_imported: list[str] = []
+"""Further modules that the template imports, if it has not started."""
 
 
 def _started() -> subprocess.Popen[bytes]:
     if not _template:
-        process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, __file__, *also_imported], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         _template.append(process)
         atexit.register(_end, process, os.getpid())
     return _template[0]
@@ -160,10 +165,15 @@ if __name__ == "__main__":
     import torch  # noqa: F401  only the template does
 
     import torchjit_backends.pipeline  # noqa: F401
-    import torchjit_inductor  # noqa: F401
+    import torchjit_inductor.compiled  # noqa: F401
+    import torchjit_inductor.cpp.backend  # noqa: F401
+    import torchjit_inductor.cpp.cache  # noqa: F401
+    import torchjit_session.capture  # noqa: F401
     import torchjit_session.compilation  # noqa: F401
-    import torchjit_vm  # noqa: F401  what is imported when it is asked for
+    import torchjit_session.storing  # noqa: F401  what is imported when it is asked for
 
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     assert threading.active_count() == 1, "a fork would lack the other threads"
     gc.collect()
     gc.freeze()

@@ -1,0 +1,1 @@
+"""What `tools/staleness.py` is made of: features of programs, projects of some of them, edits, and runs in forked processes."""
