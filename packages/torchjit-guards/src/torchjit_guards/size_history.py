@@ -48,6 +48,13 @@ class SizeHistory:
         """Did the paths hold different numbers in one of the last captures?"""
         return any(a in seen and b in seen and seen[a] != seen[b] for seen in self._captures)
 
+    def copy(self) -> SizeHistory:
+        """As it is now."""
+        made = SizeHistory()
+        made._first, made._changing = dict(self._first), set(self._changing)
+        made._captures = [dict(seen) for seen in self._captures]
+        return made
+
     def learn(self, other: SizeHistory) -> None:
         """Take over what another process's calls of the same function have shown. What this one's have shown first stays."""
         for place, text in other._first.items():

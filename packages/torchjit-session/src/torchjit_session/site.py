@@ -45,7 +45,7 @@ from torchjit_session.plain_calls import holds_proxies, holds_tensors, must_run_
 from torchjit_session.rerun import MOST_CAUGHT, OnRaise
 from torchjit_session.sharing import borrowed
 from torchjit_session.site_events import described_call, place_fields, symbol_fields, tell_capture
-from torchjit_session.specialization import Specialization
+from torchjit_session.specialization import CaptureOrigin, Specialization
 from torchjit_session.stance import WOULD_COMPILE, current_stance, forced_backend
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class Site:
             events.emit_lazy("compile_start", lambda: self._described_call(cause, code, slots))
             try:
                 with collector_paused() as collects:
-                    entry, captured, relied_on = self._capture(slots, made, collects)
+                    entry, origin = self._capture(slots, made, collects)
                 if self._scope is not None:
                     self._scope.let_through()  # before an entry raises it at each call
                 ok = True
@@ -292,7 +292,7 @@ class Site:
                 # Imported here: most processes neither load nor store anything.
                 from torchjit_session import storing  # noqa: PLC0415
 
-                storing.save(self, slots, entry, captured, relied_on)
+                storing.save(self, slots, entry, origin)
         return entry
 
     def _loaded(self, slots: tuple[Any, ...]) -> Entry | None:
@@ -335,10 +335,8 @@ class Site:
         limit = self.terms.settings.accumulated_recompile_limit
         return len(self.specializations) < self.terms.recompile_limit and len(together) < limit
 
-    def _capture(
-        self, slots: tuple[Any, ...], made: Specialization, collects: bool
-    ) -> tuple[Entry, torchjit_vm.Captured, dict[int, Any]]:
-        """An entry for these slots, what it was made of, and user code that ran meanwhile and that no guard is about."""
+    def _capture(self, slots: tuple[Any, ...], made: Specialization, collects: bool) -> tuple[Entry, CaptureOrigin]:
+        """An entry for these slots, and what it was made of."""
         import_capture(self.terms.backend)
         # Imported here: where all is loaded from disk nothing captures. It is there now.
         from torchjit_session.capture import hand_over, interpret  # noqa: PLC0415
@@ -378,7 +376,8 @@ class Site:
         breaks = bool(captured.breaks or captured.continuations) and self.terms.settings.capture_calls_at_breaks
         hook = owner.ask_for_call if breaks else None
         entry = Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
-        return _for_one_call(entry) if self.first_by_aot_eager else entry, captured, relied_on
+        origin = CaptureOrigin(captured, relied_on)
+        return _for_one_call(entry) if self.first_by_aot_eager else entry, origin
 
     def _said_shapes(self, slots: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
         """The marks that `dynamic_shapes=` puts on the arguments of a call of the function itself."""

@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     import torchjit_vm
     from torchjit_guards.costs import GuardCosts
 
-__all__ = ["Specialization"]
+__all__ = ["CaptureOrigin", "Specialization"]
+
+
+@final
+@attrs.frozen(eq=False)
+class CaptureOrigin:
+    """What a capture has made an entry of, for its form on disk.
+
+    Attributes:
+        captured: of the VM.
+        relied_on: user code that ran meanwhile and that no guard is about, by id; what runs later, in the compilation of a backward, is added.
+    """
+
+    captured: torchjit_vm.Captured
+    relied_on: dict[int, Any]
 
 
 @final
@@ -46,8 +60,8 @@ class Specialization:
         filename, lineno: where the code starts; of a module, its `forward`.
         ranges: of the profiler, by `record_function` in the region.
         texts: of one that was loaded from disk, the code of the graphs, which are not there.
-        built_in: of one that was loaded from disk, the seconds that capture and compilation took then.
         unstored: what is left to do to store it on disk.
+        storage: what became of it there: "loaded", "stored", "not stored: " and why; "" where nothing was tried.
     """
 
     compile_id: str
@@ -70,8 +84,8 @@ class Specialization:
     lineno: int = 0
     ranges: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
-    built_in: float | None = None
     unstored: object = None
+    storage: str = ""
 
     def __attrs_post_init__(self) -> None:
         self.notes = events.Notes(self.compile_id)

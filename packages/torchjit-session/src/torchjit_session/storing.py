@@ -21,13 +21,15 @@ from torchjit_core import events, storing
 from torchjit_core.failures import failures_are_raised
 from torchjit_core.handlers import let_through
 from torchjit_core.reasons import reason
+from torchjit_core.showing import shortened
 from torchjit_core.storing import NotStorable, NotYetStorable
 from torchjit_frame import Entry, FrontDoor
 from torchjit_session.collector import collector_paused
 from torchjit_session.counters import counters
 from torchjit_session.rerun import OnRaise
 from torchjit_session.site_keys import key_parts
-from torchjit_session.specialization import Specialization
+from torchjit_session.specialization import CaptureOrigin, Specialization
+from torchjit_session.stored_comparison import compare
 from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
 from torchjit_store.folder import StoredBytes
 from torchjit_store.forms import FormatError
@@ -37,7 +39,6 @@ from torchjit_store.remote import entry_folder
 from torchjit_store.settings import StoreSettings
 
 if TYPE_CHECKING:
-    import torchjit_vm
     from torchjit_session.compilation import Compilation
     from torchjit_session.site import Site
 
@@ -83,6 +84,8 @@ class Shelf:
 
     def __init__(self) -> None:
         self.candidates: list[Candidate] = []
+        self.expected: StoredEntry | None = None
+        """With `TORCHJIT_STORE=verify`: what the capture of this call must be like."""
         self._seen: set[str] = set()
 
     def fill(self, site: Site, slots: tuple[Any, ...], key: str, settings: StoreSettings) -> Iterator[Candidate]:
@@ -108,6 +111,11 @@ def load(site: Site, slots: tuple[Any, ...]) -> Entry | None:
     with collector_paused():
         found = _found(site, shelf, slots, settings)
         if found is None:
+            return None
+        if settings.verifies:
+            shelf.expected = found.entry
+            if isinstance(found.entry.history, torchjit_guards.SizeHistory):
+                site.history = found.entry.history  # what varied then is symbolic now
             return None
         entry_folder(settings).mark_used(found.stored)
         shelf.candidates.remove(found)
@@ -166,8 +174,8 @@ def _take_history(site: Site, entry: StoredEntry) -> None:
 def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float) -> Entry:
     owner, entry = site.owner, found.entry
     made = Specialization(
-        f"{site.number}/{len(site.specializations)}", LOADED, guards=entry.guards, breaks=entry.breaks, source=entry.source,
-        ranges=entry.ranges, settings=site.terms.settings, texts=entry.graphs, built_in=entry.seconds,
+        f"{site.number}/{len(site.specializations)}", f"{LOADED}, built in {entry.seconds:.2f} s", guards=entry.guards, breaks=entry.breaks, source=entry.source,
+        ranges=entry.ranges, settings=site.terms.settings, texts=entry.graphs, storage="loaded",
     )  # fmt: skip
     site.place(made, slots)
     on_raise = None
@@ -207,12 +215,12 @@ class Unstored:
         entry: StoredEntry,
         functions: tuple[FunctionType | CodeType, ...],
         relied_on: dict[int, Any],
-        compile_id: str,
+        made: Specialization,
     ) -> None:
         self._site = weakref.ref(site)
         self._slots = [_weakly(slot) for slot in slots]
         self._entry, self._functions, self._relied_on = entry, functions, relied_on
-        self._compile_id = compile_id
+        self._made = weakref.ref(made)
         self._key = site_key(key_parts(site, slots))
 
     def grown(self) -> None:
@@ -223,44 +231,49 @@ class Unstored:
 
     def store(self, site: Site, slots: tuple[Any, ...]) -> None:
         """Write it, or say why not."""
-        with _told(site, self._compile_id):
+        made = self._made()
+        if made is None:
+            return
+        with _told(site, made):
             functions = (*self._functions, *self._relied_on.values())
             start = time.perf_counter()
             with storing.noting_libraries() as libraries:
                 data = pack(self._entry, functions, _roots(site, slots), _Externals(site.owner))
             header = {"function": site.name, "seconds": self._entry.seconds, "libraries": sorted(libraries)}
-            path = entry_folder(site.terms.host.store()).write(self._key, header, data)
-            if path is not None:
-                counters["store"]["stored"] += 1
-                events.emit(
-                    "entry_stored", compile_id=self._compile_id, function=site.name, bytes=len(data),
-                    seconds=time.perf_counter() - start,
-                )  # fmt: skip
+            if entry_folder(site.terms.host.store()).write(self._key, header, data) is None:
+                return
+            made.storage = "stored"
+            counters["store"]["stored"] += 1
+            seconds = time.perf_counter() - start
+            events.emit(
+                "entry_stored", compile_id=made.compile_id, function=site.name, bytes=len(data), seconds=seconds
+            )
 
 
-def save(
-    site: Site, slots: tuple[Any, ...], entry: Entry, captured: torchjit_vm.Captured, relied_on: dict[int, Any]
-) -> None:
+def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin) -> None:
     """Store what a capture has made, or see to it that it is stored once its backward has been compiled.
 
     Args:
         site: where the entry is.
         slots: of the call.
         entry: in the door.
-        captured: of the VM.
-        relied_on: user code that has run meanwhile, and what will run in the compilation of a backward.
+        origin: what it was made of.
     """
     made: Specialization = entry.data
-    with _told(site, made.compile_id):
-        fallback = next((fields for kind, fields in made.notes.items if kind == "fallback"), None)
-        if fallback is not None:
-            raise NotStorable(FELL_BACK, fallback["detail"])
+    captured = origin.captured
+    with _told(site, made):
         stored = StoredEntry(
             made.guards, captured.gather, captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
             captured.continuations, entry.hook is not None, captured.source, tuple(gm.code for gm in made.graphs), made.ranges,
-            site.history, made.cause, made.seconds,
+            site.history.copy(), made.cause, made.seconds,
         )  # fmt: skip
-        made.unstored = Unstored(site, slots, stored, captured.functions, relied_on, made.compile_id)
+        if site.shelf is not None and site.shelf.expected is not None:
+            expected, site.shelf.expected = site.shelf.expected, None
+            compare(site.name, expected, stored)
+        fallback = next((fields for kind, fields in made.notes.items if kind == "fallback"), None)
+        if fallback is not None:
+            raise NotStorable(FELL_BACK, fallback["detail"])
+        made.unstored = Unstored(site, slots, stored, captured.functions, origin.relied_on, made)
         storing.when_grown(made.compile_id, made.unstored)
         made.unstored.store(site, slots)
 
@@ -272,27 +285,25 @@ def _facts_of(on_raise: object) -> RaiseFacts | None:
 
 
 @contextlib.contextmanager
-def _told(site: Site, compile_id: str) -> Iterator[None]:
+def _told(site: Site, made: Specialization) -> Iterator[None]:
     """Why something is not stored is an event and is counted."""
     try:
         yield
         return
-    except NotYetStorable:
+    except NotYetStorable as error:
+        made.storage = f"not stored yet: {error.reason.id}: {error.reason.headline}"
         return
     except NotStorable as error:
         why, detail = error.reason, error.detail
     except Exception as error:  # whatever this is, what was compiled works
         _pass_on(error)
         why, detail = FAILED, f"{type(error).__name__}: {error}"
-    counters["not stored"][f"{why.id}: {why.headline}"] += 1
+    text = f"{why.id}: {why.headline}"
+    made.storage = f"not stored: {text}: {shortened(detail)}"
+    counters["not stored"][text] += 1
     events.emit(
-        "entry_not_stored",
-        compile_id=compile_id,
-        function=site.name,
-        reason=why.id,
-        headline=why.headline,
-        detail=detail,
-    )
+        "entry_not_stored", compile_id=made.compile_id, function=site.name, reason=why.id, headline=why.headline, detail=detail
+    )  # fmt: skip
 
 
 def _pass_on(error: Exception) -> None:

@@ -52,7 +52,7 @@ class StoredEntry:
         source: the emitted code.
         graphs: the captured graphs as text.
         ranges: of the profiler, by `record_function` in the region.
-        history: the sizes that the region had been called with.
+        history: the sizes that the region had been called with, this call's among them.
         cause: why it was compiled.
         seconds: wall time of its capture and compilation.
     """

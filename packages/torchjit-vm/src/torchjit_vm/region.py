@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import CodeType, FunctionType
-from typing import final
+from typing import ClassVar, final
 
 import attrs
 
@@ -47,6 +47,9 @@ class Region:
         forwarded: if the function passes its `*args` and `**kwargs` on, the names of the positional parameters behind
             them, for people.
     """
+
+    __stored_exactly__: ClassVar = ("globals",)
+    """For entries on disk: a dict of a module, not one like it."""
 
     code: CodeType
     globals: dict[str, object]

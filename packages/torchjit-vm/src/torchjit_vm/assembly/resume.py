@@ -29,6 +29,7 @@ from weakref import WeakValueDictionary
 import attrs
 
 from torchjit_core.reasons import GraphBreak, reason
+from torchjit_core.storing import made_by, maker
 from torchjit_vm.assembly.assembler import assemble
 from torchjit_vm.assembly.disassembler import disassemble
 from torchjit_vm.assembly.listing import Handler, Instruction, Item, Label, Listing, Position
@@ -103,6 +104,7 @@ def resume_function(region: Region) -> FunctionType:
     return _enter_at(region)
 
 
+@maker
 def suspended_function(region: Region) -> FunctionType:
     """A generator function whose generators stand at a `yield` once they have been advanced for the first time.
 
@@ -119,7 +121,7 @@ def suspended_function(region: Region) -> FunctionType:
     """
     if region.code.co_flags & _CO_SUSPENDS != _CO_GENERATOR or region.throwing:
         raise GraphBreak(RESUME_GENERATOR, region.code.co_qualname)
-    return _enter_at(region)
+    return made_by(_enter_at(region), suspended_function, region)
 
 
 def _enter_at(region: Region) -> FunctionType:

@@ -1,0 +1,65 @@
+"""Two processes over one cache folder: the second one captures nothing that the first one has stored, and computes the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PROGRAM = Path(__file__).parent / "stored_program.py"
+
+
+def _run(folder: Path, *names: str, mode: str = "on", program: Path = _PROGRAM, **environment: str) -> Any:
+    """What the program tells: by case what the store did, and the process's counters."""
+    settings = {"TORCHJIT_CACHE_DIR": str(folder), "TORCHJIT_STORE": mode, "TORCHJIT_ON_ERROR": "raise"}
+    done = subprocess.run(
+        [sys.executable, str(program), *names], capture_output=True, text=True, check=False,
+        env={**os.environ, **settings, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache folder of all processes."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def twice(folder: Path) -> tuple[Any, Any]:
+    """What the two processes told."""
+    return _run(folder), _run(folder)
+
+
+def test_the_first_process_stores_all_that_it_compiles(twice: tuple[Any, Any]) -> None:
+    first, _ = twice
+    assert {name: told["entry_not_stored"] for name, told in first["told"].items() if "entry_not_stored" in told} == {}
+    captured = sum(len(told.get("compile_start", ())) for told in first["told"].values())
+    assert captured > 25 and first["counters"]["store"]["stored"] >= captured
+
+
+def test_the_second_process_captures_nothing(twice: tuple[Any, Any]) -> None:
+    _, second = twice
+    assert {name: told["compile_start"] for name, told in second["told"].items() if "compile_start" in told} == {}
+    assert all("entry_loaded" in told for told in second["told"].values())
+    assert not second["capture"]
+
+
+def test_one_that_only_reads_writes_nothing(tmp_path: Path) -> None:
+    told = _run(tmp_path, "varying_sizes", mode="read")
+    assert "store" not in told["counters"] and "compile_start" in told["told"]["varying_sizes"]
+    assert not (tmp_path / "entries").exists()
+
+
+def test_entries_are_compared_with_what_is_captured_where_that_is_asked_for(
+    folder: Path, twice: tuple[Any, Any]
+) -> None:
+    told = _run(folder, "varying_sizes", "breaks_and_continuations", "training", mode="verify")
+    store = told["counters"]["store"]
+    assert store["verified"] >= 6 and "different" not in store and "loaded" not in store
