@@ -1,10 +1,10 @@
-"""Which compiled entries can be kept on disk: each is encoded, decoded, and run in the place of what it was made of.
+"""Which compiled entries can be kept on disk: programs run twice, the second time with what the first has stored.
 
     uv run python tools/stored_share.py                     # models and corpora; a minute
     uv run python tools/stored_share.py models torch --only bert --show
 
-One process: kernels and references are found again where they are, so what is tested is the form, not the files. Printed are entries that
-were stored per corpus, results that are not bit-equal, and the refusals by reason and place. The exit status is 1 if results differ.
+Both runs are in one process, with compilations of their own and a cache folder that goes afterwards. Printed are, per corpus, the share of
+entries that were stored, the refusals by reason and place, and programs whose two runs differ in a bit: then the exit status is 1.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import collections
 import contextlib
 import copy
 import io
-import json
 import os
 import re
 import sys
-import time
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,10 +32,7 @@ for place in ("integration_tests", "tools/corpora"):
 import torch  # noqa: E402
 
 import torchjit  # noqa: E402
-from torchjit_core.storing import NotStorable, NotYetStorable, loading_from  # noqa: E402
-from torchjit_frame import Entry, FrontDoor  # noqa: E402
-from torchjit_store.forms import Document, decode, encode  # noqa: E402
-from torchjit_store.origins import Finder, Origins  # noqa: E402
+from torchjit_core.events import listen  # noqa: E402
 
 Programs = Iterator[tuple[str, Callable[[], tuple[Any, Callable[[], Any]]]]]
 """Names, and what makes a compiled callable and a function that runs it and says all that can be seen."""
@@ -182,80 +178,63 @@ CORPORA: dict[str, Callable[[], Programs]] = {
 }  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------ an entry's form
-class Doors:
-    """Front doors of continuations, which the session makes."""
+# ------------------------------------------------------------------------------------------------- stored and loaded
+@attrs.define
+class Found:
+    """What became of the entries of one program.
 
-    def __init__(self) -> None:
-        self._met: list[object] = []
+    Attributes:
+        made: captured in the first of two runs.
+        stored: bytes of those that were written, by compile id.
+        refused: why others were not.
+        again: captured in the second run, with the reasons why entries on disk did not fit.
+        loaded: seconds, of those that were.
+        wrong: where the results of the two runs differ.
+    """
 
-    def name(self, obj: object) -> tuple[str, object] | None:
-        """A door by its number."""
-        if not isinstance(obj, FrontDoor):
-            return None
-        self._met.append(obj)
-        return "door", len(self._met) - 1
-
-    def build(self, tag: str, payload: Any) -> object:
-        """The very door."""
-        return self._met[payload]
-
-
-@attrs.frozen
-class Stored:
-    """An entry's form: bytes, seconds to write and to read it, and the entry rebuilt; or the reason why there is none."""
-
-    nbytes: int = 0
-    seconds: tuple[float, float] = (0.0, 0.0)
-    entry: Entry | None = None
-    refusal: str | None = None
+    made: int = 0
+    stored: dict[str, int] = attrs.field(factory=dict)
+    refused: dict[str, str] = attrs.field(factory=dict)
+    again: list[str] = attrs.field(factory=list)
+    loaded: list[float] = attrs.field(factory=list)
+    writing: float = 0.0
+    wrong: str | None = None
 
 
-def stored(site: Any, entry: Entry, guards: bool) -> Stored:
-    """Write an entry, and read it again."""
-    made, doors = entry.data, Doors()
-    functions = getattr(made, "functions", None) or (site.region.code,)
-    try:
-        start = time.perf_counter()
-        roots = (site.owner.function,)
-        origins = Origins(functions, roots)
-        document = encode((entry.target, entry.unwrap, tuple(made.guards) if guards else ()), origins, doors)
-        text = json.dumps([origins.table(), document.data])
-        middle = time.perf_counter()
-        table, data = json.loads(text)
-        with loading_from(os.environ.get("TORCHJIT_CACHE_DIR")):
-            target, unwrap, _ = decode(Document(data, document.blobs), Finder(table, roots), doors)  # type: ignore[misc]
-        end = time.perf_counter()
-    except NotYetStorable as error:
-        return Stored(refusal=f"not yet: {error.reason.id} {error.detail}")
-    except NotStorable as error:
-        return Stored(refusal=f"{error.reason.id} {error.detail}")
-    except Exception as error:
-        return Stored(refusal=f"{type(error).__name__}: {error}")
-    again = Entry(entry.guard, target, unwrap, entry.data, entry.hook, entry.on_raise)
-    size = len(text) + sum(map(len, document.blobs))
-    return Stored(size, (middle - start, end - middle), again)
+def tried(build: Callable[[], tuple[Any, Callable[[], Any]]]) -> Found:
+    """Run a program, then once more from the beginning with what it has left on disk, as another process would."""
+    found = Found()
 
+    def first(kind: str, fields: dict[str, Any]) -> None:
+        if kind == "compile_start":
+            found.made += 1
+        elif kind == "entry_stored":
+            found.stored[fields["compile_id"]] = fields["bytes"]
+            found.writing += fields["seconds"]
+        elif kind == "entry_not_stored":
+            found.refused[fields["compile_id"]] = f"{fields['reason']} {fields['detail']}"
 
-def tried(compiled: Any, run: Callable[[], Any], guards: bool) -> tuple[list[Stored], str | None]:
-    """Store what a program has compiled, and compare what it does before and after; where that differs."""
-    run()
-    want = run()
-    found = []
-    for site in compiled.compiled._sites.values():
-        entries = site.door.entries()
-        forms = [stored(site, entry, guards) for entry in entries]
-        found += forms
-        site.door.clear()
-        for entry, form in zip(entries, forms, strict=True):
-            site.door.append(form.entry or entry)
-    if all(form.entry is None for form in found):
-        return found, None
-    count = sum(len(s.specializations) for s in compiled.compiled._sites.values())
-    got = run()
-    if count != sum(len(s.specializations) for s in compiled.compiled._sites.values()):
-        return found, "captured again"
-    return found, _difference(got, want)
+    with listen(first):
+        compiled, run = build()
+        want = run()
+        waiting = {s.compile_id for s in compiled.compiled.specializations}
+    for compile_id in waiting - found.stored.keys() - found.refused.keys():
+        found.refused[compile_id] = "waits for its backward"
+    torchjit.reset()
+    missed: list[str] = []
+
+    def second(kind: str, fields: dict[str, Any]) -> None:
+        if kind == "entry_loaded":
+            found.loaded.append(fields["seconds"])
+        elif kind == "entry_missed":
+            missed.append(str(fields["why"]))
+        elif kind == "compile_start":
+            found.again.append(f"{fields.get('function')}: {'; '.join(missed)}")
+
+    with listen(second):
+        _, run = build()
+        found.wrong = _difference(run(), want)
+    return found
 
 
 def _difference(got: Any, want: Any, where: str = "") -> str | None:
@@ -306,45 +285,52 @@ def main() -> int:
     refusals: dict[str, list[str]] = collections.defaultdict(list)
     different: list[str] = []
     for corpus in options.corpora or CORPORA:
-        stored_count = total = failed = 0
-        size, times = 0, [0.0, 0.0]
+        stored = total = failed = again = loaded = 0
+        size, writing, loading = 0, 0.0, 0.0
         programs = [p for p in CORPORA[corpus]() if options.only is None or options.only in p[0]]
         for name, build in programs[:: options.every]:
             torchjit.reset()
             try:
                 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                    forms, wrong = tried(*build(), options.guards)
+                    found = tried(build)
             except Exception as error:
                 failed += 1
                 if options.show:
                     print(f"{corpus} {name}: {type(error).__name__}: {str(error)[:200]}")
                 continue
-            total += len(forms)
-            stored_count += sum(form.entry is not None for form in forms)
-            size += sum(form.nbytes for form in forms)
-            times = [a + sum(form.seconds[i] for form in forms) for i, a in enumerate(times)]
-            if wrong is not None:
-                different.append(f"{corpus} {name}: {wrong}")
-            for form in forms:
-                if form.refusal is not None:
-                    refusals[_general(form.refusal)].append(f"{corpus} {name}")
+            total += found.made
+            stored += len(found.stored)
+            size += sum(found.stored.values())
+            writing += found.writing
+            loading += sum(found.loaded)
+            loaded += len(found.loaded)
+            if found.wrong is not None:
+                different.append(f"{corpus} {name}: {found.wrong}")
+            for refusal in found.refused.values():
+                refusals[_general(refusal)].append(f"{corpus} {name}")
+            if len(found.again) > len(found.refused):
+                again += 1
                 if options.show:
-                    said = (
-                        form.refusal
-                        or f"{form.nbytes} bytes, {form.seconds[0] * 1e3:.1f} ms to write, {form.seconds[1] * 1e3:.1f} to read"
-                    )
-                    print(f"{corpus} {name}: {said}")
-        share = stored_count / total if total else 1.0
+                    print(f"{corpus} {name}: captured again: {found.again}", flush=True)
+            if options.show:
+                print(f"{corpus} {name}: {len(found.stored)} of {found.made} stored {found.refused or ''}", flush=True)
+        share = stored / total if total else 1.0
         print(
-            f"{corpus}: {stored_count} of {total} entries stored ({share:.1%}), {size / 1e6:.1f} MB, "
-            f"{times[0]:.2f} s to write, {times[1]:.2f} s to read; {failed} programs were not run"
+            f"{corpus}: {stored} of {total} entries stored ({share:.1%}), {size / 1e6:.1f} MB, {writing:.2f} s to write; "
+            f"{loaded} loaded, {loading:.2f} s; {again} programs captured what was stored; {failed} programs were not run",
+            flush=True,
         )
-    for refusal, names in sorted(refusals.items(), key=lambda item: -len(item[1])):
-        print(f"{len(names):4} {refusal}   [{names[0]}]")
+        for refusal, names in sorted(refusals.items(), key=lambda item: -len(item[1])):
+            print(f"{len(names):4} {refusal}   [{names[0]}]", flush=True)
+        refusals.clear()
     for line in different:
         print(f"DIFFERENT {line}")
     return 1 if different else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TORCHJIT_CACHE_DIR"] = folder
+        with torchjit.config.patch(store="on"):
+            code = main()
+    sys.exit(code)
