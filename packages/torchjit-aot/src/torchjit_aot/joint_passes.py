@@ -18,6 +18,7 @@ from torchjit_aot.decompositions import decompose
 from torchjit_aot.functional_random import draw_from_seeds
 from torchjit_aot.functionalize import functionalize
 from torchjit_aot.joint import JointGraph, trace_joint
+from torchjit_aot.joint_blocks import NotRepeated, blocks_of, marked, with_all_blocks
 from torchjit_aot.passes import run_on_graph, run_on_joint
 from torchjit_aot.pooling import slim_max_pools
 from torchjit_aot.rewrites import EXACT, rewrite_joint, tell_rewrites
@@ -26,7 +27,8 @@ from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import tell_joint
 from torchjit_aot.synthetic_bases import SyntheticBase, synthetic_bases
 from torchjit_aot.verify import verify
-from torchjit_core.events import phase
+from torchjit_core.events import emit, phase
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["PASSES", "JointPass", "prepare_joint"]
 
@@ -93,6 +95,8 @@ PASSES: tuple[JointPass, ...] = (
     JointPass(_run_compiler_passes, lambda s: s.compiler_passes, "compiler passes", on_fakes=True),
 )
 """What happens to every joint graph, in order."""
+_EACH_NODE, _WHOLE_GRAPH = PASSES[:4], PASSES[4:]
+"""Those that look at a node and what is around it, and those that are others' and see all of it."""
 
 
 def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:
@@ -103,15 +107,54 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
         InvalidIR: a pass has left what no joint graph is (with `AotSettings.verify`).
     """
     counts: _Counts = Counter()
-    joint = _traced(_before_differentiation(gm, settings, counts), example_inputs)
-    for each in PASSES:
+    joint = _of_equal_blocks(gm, example_inputs, settings, counts) if settings.repeated_blocks else None
+    if joint is None:
+        traced = _traced(_before_differentiation(gm, settings, counts), example_inputs)
+        joint = _after(_EACH_NODE, traced, settings, counts)
+    joint = _after(_WHOLE_GRAPH, joint, settings, counts)
+    tell_rewrites(settings.name, +counts)
+    tell_joint(settings.name, joint)
+    return joint
+
+
+def _after(passes: Sequence[JointPass], joint: JointGraph, settings: AotSettings, counts: _Counts) -> JointGraph:
+    """The joint graph after these passes."""
+    for each in passes:
         if each.wanted(settings):
             with _surroundings(joint, each):
                 joint = each.run(joint, settings, counts)
             if settings.verify:
                 verify(joint)
-    tell_rewrites(settings.name, +counts)
-    tell_joint(settings.name, joint)
+    return joint
+
+
+def _of_equal_blocks(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings, counts: _Counts
+) -> JointGraph | None:
+    """The joint graph of a graph of many equal blocks, made from that of a few; None where that does not do."""
+    with phase("equal blocks"):
+        found = None if settings.pre_grad_passes else blocks_of(gm, example_inputs)
+    if found is None:
+        return None
+    blocks, reduced = found
+    why, few = "", Counter[str]()
+    try:
+        small = _before_differentiation(marked(reduced), settings, few)
+        joint = _traced(small, [example_inputs[k] for k in reduced.kept])
+        joint = _after(_EACH_NODE, joint, settings, few)
+        with phase("equal blocks"):
+            joint = with_all_blocks(joint, reduced, gm, example_inputs)
+    except (NotRepeated, GraphBreak) as refusal:  # the whole graph meets what this one has met, and has the last word
+        why = str(refusal)
+    emit(
+        "repeated_blocks", name=f"{settings.name}_joint", blocks=blocks.run.count, nodes=blocks.run.period,
+        kept=blocks.run.count if why else blocks.run.count - reduced.skipped, expanded=not why, detail=why,
+    )  # fmt: skip
+    if why:
+        return None
+    if settings.verify:
+        verify(joint)
+    counts.update(few)
     return joint
 
 

@@ -31,7 +31,15 @@ _DEVICE = torch.ops.prim.device.default
 _SAME_VALUE = frozenset({aten.detach.default, aten.alias.default})
 _LIFTS = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
 
-SOURCE_KEYS = ("stack_trace", "location", "module_path", "nn_module_stack", "recompute", "ac_graph_id")
+SOURCE_KEYS = (
+    "stack_trace",
+    "location",
+    "module_path",
+    "nn_module_stack",
+    "recompute",
+    "ac_graph_id",
+    "torchjit_block",
+)
 """The parts of a torch-level node's meta that its aten nodes inherit."""
 
 

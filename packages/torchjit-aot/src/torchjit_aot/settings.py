@@ -56,6 +56,7 @@ class AotSettings:
             final graph; see `torchjit_aot.passes`.
         functional_random: random numbers are computed from seeds that each call draws, so that the backward computes them
             again instead of keeping them. They are then not those that eager PyTorch draws.
+        repeated_blocks: trace a few of a graph's equal blocks, and copy what became of one; see `torchjit_aot.joint_blocks`.
         later: calls a function that compiles, and returns its result: for a backward that is compiled at its first call, whose state
             and interrupts the caller may want to see to.
         verify: check the joint graph after each pass; see `verify_by_default`.
@@ -76,6 +77,7 @@ class AotSettings:
     joint_passes: tuple[GraphPass, ...] = ()
     post_grad_passes: tuple[GraphPass, ...] = ()
     functional_random: bool = False
+    repeated_blocks: bool = False
     later: Later = attrs.field(default=_at_once, repr=False)
     verify: bool = attrs.field(factory=lambda: _VERIFIES[-1])
     fallback: bool = True

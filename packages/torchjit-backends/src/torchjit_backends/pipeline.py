@@ -44,6 +44,7 @@ def inductor_backend(options: Options, kernels: torchjit_inductor.InductorSettin
         keep_ops=frozenset(LOWERINGS),
         fuse=True,
         functional_random=not options.fallback_random,
+        repeated_blocks=options.repeated_blocks,
         compiler_passes=(
             torchjit_inductor.LayoutPlan(convolutions=options.layout_optimization, padding=options.shape_padding),
         ),

@@ -43,11 +43,11 @@ from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.passes import Pass, run_passes
 from torchjit_inductor.quantized import with_packed_products
-from torchjit_inductor.repeats import KEPT, find_blocks
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels, round_stores
 from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
+from torchjit_torch.equal_blocks import find_blocks
 from torchjit_torch.graph_calls import GraphCall
 from torchjit_torch.operators import ONLY_COMPUTE
 
@@ -85,6 +85,10 @@ PROFILED = reason(
 )
 
 Kind = Literal["inference", "forward", "backward"]
+_FEWEST_BLOCKS = 5
+"""Equal blocks of a graph for which it is worth the while to compile a few of them."""
+_KEPT_BLOCKS = (3, 4, 6)
+"""How many of them to try: the first and the last are different in the program, where kernels reach over their borders."""
 
 
 _graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
@@ -276,12 +280,12 @@ class Inductor:
     def _repeated(self, gm: torch.fx.GraphModule, kind: Kind, name: str) -> Program | None:
         """The program of a graph of many equal blocks, made from that of a graph with few of them; None where that does not do."""
         with events.phase("inductor repeated blocks"):
-            blocks = find_blocks(gm)
+            blocks = find_blocks(gm, _FEWEST_BLOCKS)
         if blocks is None:
             return None
         fields = {"name": name, "blocks": blocks.run.count, "nodes": blocks.run.period}
         why = "what follows the blocks, or one of them, needs more than the one before it"
-        for kept in KEPT:
+        for kept in _KEPT_BLOCKS:
             reduced = blocks.reduced(kept)
             if reduced is None:
                 break

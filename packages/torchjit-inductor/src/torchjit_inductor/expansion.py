@@ -15,11 +15,11 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr
-from torchjit_core.repeats import Item, Run, find_run
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin, rewrite_stores
 from torchjit_inductor.ir.values import Value
-from torchjit_inductor.repeats import Reduced
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, Step, TensorRef
+from torchjit_torch.equal_blocks import Reduced
+from torchjit_torch.equal_spans import Item, Run, find_run
 
 __all__ = ["NotRepeated", "expanded"]
 

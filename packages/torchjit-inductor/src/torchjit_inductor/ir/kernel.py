@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
@@ -63,12 +64,17 @@ class Buffer:
 
     @property
     def span(self) -> Expr:
-        total = constant(1)
-        for size, stride in zip(self.sizes, self.strides, strict=True):
-            if size.value == 0:
-                return constant(0)
-            total = total + (size - 1) * stride
-        return total
+        return _span(self.sizes, self.strides)
+
+
+@functools.lru_cache(4096)  # the memory plan asks for each buffer again and again, and many are alike
+def _span(sizes: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Expr:
+    total = constant(1)
+    for size, stride in zip(sizes, strides, strict=True):
+        if size.value == 0:
+            return constant(0)
+        total = total + (size - 1) * stride
+    return total
 
 
 @final

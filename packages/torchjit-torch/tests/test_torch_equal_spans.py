@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from torchjit_core.repeats import Item, find_run
+from torchjit_torch.equal_spans import Item, find_run
 
 
 def blocks(count: int, size: int = 3, before: int = 2, behind: int = 2) -> list[Item]:
@@ -22,7 +20,8 @@ def blocks(count: int, size: int = 3, before: int = 2, behind: int = 2) -> list[
     return items
 
 
-@given(st.integers(3, 9), st.integers(2, 5), st.integers(1, 3), st.integers(0, 3))
+@pytest.mark.parametrize("count", [3, 4, 9])
+@pytest.mark.parametrize(("size", "before", "behind"), [(2, 1, 0), (3, 2, 1), (5, 3, 3)])
 def test_blocks_are_found_with_the_leaves_that_follow_one_another(
     count: int, size: int, before: int, behind: int
 ) -> None:

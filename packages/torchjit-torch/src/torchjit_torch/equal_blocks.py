@@ -1,31 +1,27 @@
 """Equal blocks of a graph: the graph with a few of them, and which nodes it stands for.
 
-A model of 48 equal blocks is lowered and scheduled with three or four; `expansion.py` makes the program of all of them. What is equal is
+A model of 48 equal blocks is traced, lowered and scheduled with three or four, and what became of one of these is repeated. What is equal is
 found in the graph itself, whoever captured it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, final
 
 import attrs
 import torch
 import torch.fx
 
-from torchjit_core.repeats import Item, Run, find_run
+from torchjit_torch.equal_spans import Item, Run, find_run
 
-__all__ = ["KEPT", "Blocks", "Reduced", "find_blocks"]
+__all__ = ["Blocks", "Reduced", "described", "find_blocks", "label_of"]
 
-KEPT = (3, 4, 6)
-"""How many blocks of the smaller graph to try: the first and the last are different in the program, where kernels reach over their borders."""
-_FEWEST = 5
-"""Blocks of a graph for which it is worth the while."""
 _NOT_COMPARED = frozenset({
-    "val", "stack_trace", "location", "module_path", "nn_module_stack", "seq_nr", "recompute", "ac_graph_id", "ac_policy", "original_aten", "from_node", "source_fn_stack",
+    "val", "stack_trace", "location", "module_path", "nn_module_stack", "seq_nr", "ac_graph_id", "original_aten", "from_node", "source_fn_stack", "torchjit_block",
 })  # fmt: skip
-"""Keys of `meta` that say where a node comes from, or that only the partition reads; `val` is compared by what it is like."""
+"""Keys of `meta` that say where a node comes from; `val` is compared by what it is like, the number of a checkpoint by whether there is one."""
 
 
 @final
@@ -41,6 +37,7 @@ class Reduced:
         kept: positions among `leaves` of the smaller graph's placeholders.
         outputs: per output of the whole graph.
         skipped: how many blocks the smaller graph lacks.
+        copies: from the nodes of the whole graph to those of the smaller one.
     """
 
     gm: torch.fx.GraphModule
@@ -50,6 +47,7 @@ class Reduced:
     kept: tuple[int, ...]
     outputs: tuple[Any, ...]
     skipped: int
+    copies: dict[torch.fx.Node, torch.fx.Node]
 
 
 @final
@@ -62,41 +60,64 @@ class Blocks:
     nodes: tuple[torch.fx.Node, ...]
     leaves: tuple[torch.fx.Node, ...]
 
-    def reduced(self, kept: int) -> Reduced | None:
-        """The graph with so many of its blocks; None where something else than a result needs others."""
-        return None if self.run.count < kept + 2 else _Reducing(self, kept).reduced()
+    def reduced(self, kept: int, *, all_outputs: bool = False) -> Reduced | None:
+        """The graph with so many of its blocks; None where something else than a result needs others.
+
+        Args:
+            all_outputs: it has all the results of the whole graph: no other block has any.
+        """
+        return None if self.run.count < kept + 2 else _Reducing(self, kept).reduced(all_outputs)
 
 
-def find_blocks(gm: torch.fx.GraphModule) -> Blocks | None:
-    """The equal blocks of a graph; None where it has no run of them that is worth the while.
+def find_blocks(
+    gm: torch.fx.GraphModule,
+    fewest: int,
+    leaf_label: Callable[[torch.fx.Node], Hashable] | None = None,
+    *,
+    values: bool = True,
+) -> Blocks | None:
+    """The equal blocks of a graph; None where it has no run of so many.
 
     Args:
-        gm: functional ATen graph with `meta["val"]`. It is left as it is.
+        gm: a graph of functions and methods, with `meta["val"]`. It is left as it is.
+        fewest: blocks.
+        leaf_label: what inputs of two blocks must have in common; by default what their values are like.
+        values: the values of calls are known, and must be alike.
     """
     leaves = tuple(n for n in gm.graph.nodes if n.op == "placeholder")
-    nodes = tuple(n for n in gm.graph.nodes if n.op == "call_function")
-    if len(nodes) < _FEWEST or len(nodes) + len(leaves) + 1 < len(gm.graph.nodes):
+    nodes = tuple(n for n in gm.graph.nodes if n.op in ("call_function", "call_method"))
+    if len(nodes) < fewest or len(nodes) + len(leaves) + 1 < len(gm.graph.nodes):
         return None  # attributes are constants of the program's own
     place = {node: k for k, node in enumerate(nodes)}
     results = Counter(n for n in gm.graph.output_node().all_input_nodes)
-    items = [_item(node, place, results[node]) for node in nodes]
-    run = find_run(items, _FEWEST, {leaf: _leaf_label(leaf) for leaf in leaves})
+    items = [_item(node, place, results[node], values) for node in nodes]
+    run = find_run(items, fewest, {leaf: (leaf_label or _leaf_label)(leaf) for leaf in leaves})
     return None if run is None else Blocks(gm, run, nodes, leaves)
 
 
 # ---------------------------------------------------------------------- nodes as items
-def _item(node: torch.fx.Node, place: dict[torch.fx.Node, int], results: int) -> Item:
+def _item(node: torch.fx.Node, place: dict[torch.fx.Node, int], results: int, values: bool) -> Item:
     """A call as an item.
 
     Args:
         place: the position of each call.
         results: is it a result of the graph?
+        values: as in `find_blocks`.
     """
     references: list[Hashable] = []
+    label = (_label(node, lambda n: references.append(place.get(n, n)), values), results)
+    return Item(label, tuple(references))
 
+
+def label_of(node: torch.fx.Node) -> Hashable:
+    """All of a node but where it comes from and which its operands are."""
+    return _label(node, lambda n: None, True)
+
+
+def _label(node: torch.fx.Node, see: Callable[[torch.fx.Node], None], values: bool) -> Hashable:
     def shape(value: Any) -> Hashable:
         if isinstance(value, torch.fx.Node):
-            references.append(place.get(value, value))
+            see(value)
             return _NODE
         if isinstance(value, (tuple, list)):
             return (type(value), *map(shape, value))
@@ -108,8 +129,9 @@ def _item(node: torch.fx.Node, place: dict[torch.fx.Node, int], results: int) ->
             return (float, repr(value))  # tells -0.0 from 0.0, and finds that NaN is NaN
         return (type(value), value) if isinstance(value, Hashable) else object()
 
-    label = (node.target, shape(node.args), shape(node.kwargs), described(node.meta.get("val")), _marks(node), results)
-    return Item(label, tuple(references))
+    target = None if node.op == "placeholder" else node.target
+    like = described(node.meta.get("val")) if values else None
+    return (node.op, target, shape(node.args), shape(node.kwargs), like, _marks(node))
 
 
 _NODE = object()
@@ -117,8 +139,11 @@ _NODE = object()
 
 def _marks(node: torch.fx.Node) -> Hashable:
     """What else is written on a node that may decide how it is compiled."""
+    if "ac_policy" in node.meta:
+        return object()  # a function of the program's own, which may decide by what is not here
     marks = {key: value for key, value in node.meta.items() if key not in _NOT_COMPARED}
-    return tuple(sorted((k, repr(v)) for k, v in marks.items())) if marks else ()
+    inside = "ac_graph_id" in node.meta
+    return (inside, *sorted((k, repr(v)) for k, v in marks.items())) if marks or inside else ()
 
 
 def described(value: Any) -> Hashable:
@@ -170,7 +195,7 @@ class _Reducing:
         self.copies: dict[torch.fx.Node, torch.fx.Node] = {}
         self.graph = torch.fx.Graph()
 
-    def reduced(self) -> Reduced | None:
+    def reduced(self, all_outputs: bool) -> Reduced | None:
         """The smaller graph; None if something else than a result refers to a block that it lacks."""
         kept = tuple(k for k, leaf in enumerate(self.leaves) if not self._is_skipped_leaf(leaf))
         for k in kept:
@@ -183,15 +208,18 @@ class _Reducing:
                     self._copy(node, self._behind)
         except KeyError:
             return None
-        outputs = self.gm.graph.output_node().args[0]
-        outputs = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-        wanted = self._outputs(outputs)
-        if wanted is None:
+        result = self.gm.graph.output_node().args[0]
+        outputs: tuple[Any, ...] = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        try:
+            made = torch.fx.node.map_arg(result, self._behind) if all_outputs else self._outputs(outputs)
+        except KeyError:
             return None
-        self.graph.output(wanted)
+        if made is None:
+            return None
+        self.graph.output(made)
         gm = torch.fx.GraphModule({}, self.graph)
         gm.meta = dict(self.gm.meta)
-        return Reduced(gm, self.run, self.nodes, self.leaves, kept, outputs, self.skipped)
+        return Reduced(gm, self.run, self.nodes, self.leaves, kept, outputs, self.skipped, self.copies)
 
     def _is_skipped_leaf(self, leaf: torch.fx.Node) -> bool:
         chain, place = self.run.chains.places.get(leaf, (0, -1))
