@@ -6,11 +6,18 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import forked
 import pytest
+import torch
+
+import torchjit
+from torchjit_core.events import listen
+from torchjit_store.folder import EntryFolder
+from torchjit_store.leases import compiling
 
 PROGRAM = """
 import json, sys, torch, torchjit
@@ -101,3 +108,43 @@ def test_a_remote_store_serves_another_machine(folder: Path) -> None:
     assert ran(folder, "one", **remote)[0] == STORED
     shutil.rmtree(folder / "one")
     assert ran(folder, "another", **remote)[0] == LOADED
+
+
+def shared(x: torch.Tensor) -> torch.Tensor:
+    return (x.cos() * 2.8125 - 1).sum(0)
+
+
+@pytest.mark.parametrize("how", ["stores", "fails", "dies"])
+def test_one_process_compiles_while_another_waits(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And compiles by itself if that was in vain."""
+    monkeypatch.setenv("TORCHJIT_STORE", "on")
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("TORCHJIT_FORCE_DISABLE_CACHES", raising=False)
+    folder, x, told = EntryFolder(str(tmp_path)), torch.linspace(0, 1, 6).reshape(2, 3), []
+    kinds = ["entry_loaded", "entry_stored", "compile_start"]
+    with torch.no_grad(), listen(lambda kind, fields: told.append(kind), kinds):
+        want = shared(x)
+        torch.testing.assert_close(torchjit.compile(shared)(x), want)
+        assert told == ["compile_start", "entry_stored"]
+        (path,) = folder.paths()
+        aside = path.rename(tmp_path / "aside")
+        torchjit.reset()
+        ready, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            with compiling(folder, path.parent.name):
+                os.write(go, b"x")
+                time.sleep(0.2)
+                if how == "stores":
+                    aside.rename(path)
+                elif how == "dies":
+                    os.kill(os.getpid(), 9)
+            os._exit(0)
+        os.read(ready, 1)
+        told.clear()
+        torch.testing.assert_close(torchjit.compile(shared)(x), want)
+        os.waitpid(child, 0)
+    os.close(ready)
+    os.close(go)
+    assert told == (["entry_loaded"] if how == "stores" else ["compile_start", "entry_stored"])
+    assert len(folder.paths()) == 1 and not list(tmp_path.rglob("*.lease"))

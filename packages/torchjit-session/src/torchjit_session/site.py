@@ -260,6 +260,23 @@ class Site:
         known = borrowed(self, slots) or self._loaded(slots)
         if known is not None:
             return known
+        with self._compiling(slots) as first:
+            return (None if first else self._loaded(slots)) or self._compiled(slots)
+
+    def _compiling(self, slots: tuple[Any, ...]) -> contextlib.AbstractContextManager[bool]:
+        """Inside, other processes wait for what is stored of this site; False: another one has compiled meanwhile.
+
+        Only where nothing is differentiated: an entry with a backward is stored long after its capture, which nobody should wait for.
+        """
+        settings = self.terms.host.store()
+        if torch.is_grad_enabled() or not self.has_room() or not settings.writes or settings.verifies:
+            return contextlib.nullcontext(True)
+        # Imported here: most processes neither load nor store anything.
+        from torchjit_session import storing  # noqa: PLC0415
+
+        return storing.compiling_once(self, slots)
+
+    def _compiled(self, slots: tuple[Any, ...]) -> Entry | None:
         cause, recompile = self._explain_miss(slots)
         if self._limit_reached(recompile):
             return None

@@ -34,6 +34,7 @@ from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
 from torchjit_store.folder import StoredBytes
 from torchjit_store.forms import FormatError
 from torchjit_store.key import site_key
+from torchjit_store.leases import compiling
 from torchjit_store.origins import Stale
 from torchjit_store.remote import entry_folder
 from torchjit_store.settings import StoreSettings
@@ -120,6 +121,19 @@ def load(site: Site, slots: tuple[Any, ...]) -> Entry | None:
         entry_folder(settings).mark_used(found.stored)
         shelf.candidates.remove(found)
         return _appended(site, found, slots, start)
+
+
+@contextlib.contextmanager
+def compiling_once(site: Site, slots: tuple[Any, ...]) -> Iterator[bool]:
+    """One process compiles a site and the others wait; see `torchjit_store.leases.compiling`."""
+    try:
+        key = site_key(key_parts(site, slots))
+    except NotStorable:
+        yield True
+        return
+    known = [] if site.shelf is None else [candidate.entry.seconds for candidate in site.shelf.candidates]
+    with compiling(entry_folder(site.terms.host.store()), key, max(known, default=None)) as first:
+        yield first
 
 
 def _found(site: Site, shelf: Shelf, slots: tuple[Any, ...], settings: StoreSettings) -> Candidate | None:

@@ -43,20 +43,19 @@ def compiling(folder: EntryFolder, key: str, seconds: float | None = None) -> It
 
     Gives:
         True: compile now; others wait until the block ends. False: another process has compiled meanwhile, or was waited for in vain: look into
-        the folder again, then compile (the block holds no lease).
+        the folder again, then compile.
     """
     lease = Lease(folder, key)
     held = lease.take()
-    if held is None:  # where no lease can be written everybody compiles
-        yield True
-    elif held:
-        try:
-            yield True
-        finally:
-            lease.give_back()
-    else:
+    first = held is not False  # where no lease can be written everybody compiles
+    if not first:
         lease.wait(min(2 * (UNKNOWN if seconds is None else seconds), LONGEST))
-        yield False
+        held = lease.take()  # whoever comes now waits for this process
+    try:
+        yield first
+    finally:
+        if held:
+            lease.give_back()
 
 
 @final
@@ -149,8 +148,9 @@ def _space() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process began, as the kernel counts; empty if there is none: numbers of processes come again."""
+    """When a process began, as the kernel counts; empty if there is none, or it has ended: numbers of processes come again."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        state, *facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return "" if state in "ZX" else facts[18]
+    except (OSError, ValueError, IndexError):
         return ""
