@@ -1,0 +1,161 @@
+"""Test files twice on one cache folder with stored entries; the second time they must not capture what the first has stored.
+
+    uv run python tools/warm_suite.py [integration_tests/test_training_steps.py ...] [-k TEXT]
+
+In the second run a capture is an error in the test that asks for it, unless the same test of the first run left as many captures of that function
+unstored. What failed in the second run alone is listed, with what it captured; status 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = (
+    "test_training_steps",
+    "test_classes_inside",
+    "test_control_flow",
+    "test_torch_features",
+    "test_recompiles",
+    "test_known_numbers",
+)
+_FIRST, _RECORD = "WARM_SUITE_FIRST", "WARM_SUITE_RECORD"
+Test = dict[str, Any]
+"""Of one test: `captured`, `stored` and `loaded` (counts by function), `refused` (reasons), `outcome`."""
+
+
+class CapturedAgain(AssertionError):
+    """A test of the second run captures what the first has stored."""
+
+
+class Recorder:
+    """The pytest plugin. Hears what each test captures, stores and loads; in the second run refuses captures.
+
+    Args:
+        first: what the first run has recorded, by test; None in the first run.
+    """
+
+    def __init__(self, first: dict[str, Test] | None, record: Path) -> None:
+        self.first, self.record = first, record
+        self.tests: dict[str, Test] = {}
+        self.now: Test = {}
+        self.stored_ids: set[str] = set()
+
+    def hear(self, kind: str, fields: dict[str, Any]) -> None:
+        """An event of torchjit."""
+        if not self.now:
+            return
+        if kind == "entry_not_stored":
+            self.now["refused"].append(f"{fields['reason']}: {fields['headline']}")
+            return
+        function = str(fields.get("function") or fields.get("name"))
+        if kind == "entry_stored":
+            if fields["compile_id"] in self.stored_ids:
+                return  # again, with a backward more
+            self.stored_ids.add(fields["compile_id"])
+        what = {"compile_start": "captured", "entry_stored": "stored", "entry_loaded": "loaded"}[kind]
+        self.now[what][function] += 1
+        if kind == "compile_start" and self.first is not None:
+            before = self.first.get(self.now["id"])
+            if before is not None and self.now["captured"][function] > self.allowed(before, function):
+                raise CapturedAgain(f"{function} has been stored")
+
+    @staticmethod
+    def allowed(before: Test, function: str) -> int:
+        """How often the first run captured a function without storing it."""
+        return int(before["captured"].get(function, 0) - before["stored"].get(function, 0))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
+        counts = {name: collections.Counter[str]() for name in ("captured", "stored", "loaded")}
+        self.now = {"id": item.nodeid, **counts, "refused": [], "outcome": "passed"}
+        self.stored_ids.clear()
+        try:
+            return (yield)
+        finally:
+            self.tests[item.nodeid], self.now = self.now, {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome != "passed" and self.now:
+            self.now["outcome"] = report.outcome
+            self.now["error"] = str(report.longreprtext)[-600:]
+
+    def pytest_sessionfinish(self) -> None:
+        self.record.write_text(json.dumps(self.tests))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """This file is named as a plugin by `run`."""
+    from torchjit_core import events  # noqa: PLC0415  pytest imports this file, too, where it only starts others
+
+    first = os.environ.get(_FIRST)
+    recorder = Recorder(json.loads(Path(first).read_text()) if first else None, Path(os.environ[_RECORD]))
+    config.pluginmanager.register(recorder)
+    events.start_listening(recorder.hear, ("compile_start", "entry_stored", "entry_loaded", "entry_not_stored"))
+
+
+def run(arguments: list[str], cache: str, record: Path, first: Path | None) -> dict[str, Test]:
+    """One run of the tests."""
+    environment = {
+        **os.environ,
+        "TORCHJIT_STORE": "on",
+        "TORCHJIT_CACHE_DIR": cache,
+        _RECORD: str(record),
+        "PYTHONPATH": str(ROOT / "tools"),
+    }
+    environment.pop(_FIRST, None)
+    if first is not None:
+        environment[_FIRST] = str(first)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "warm_suite", "--tb=short", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if not record.exists():
+        raise SystemExit(done.stdout[-3000:] + done.stderr[-3000:])
+    tests: dict[str, Test] = json.loads(record.read_text())
+    return tests
+
+
+def total(tests: dict[str, Test], what: str) -> int:
+    """Over all tests and functions."""
+    return sum(sum(t[what].values()) for t in tests.values())
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", default=[f"integration_tests/{name}.py" for name in FILES])
+    parser.add_argument("-k", default="", help="as pytest has it")
+    o = parser.parse_args()
+    arguments = [f for f in o.files if (ROOT / f.partition("::")[0]).exists()] + (["-k", o.k] if o.k else [])
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder).resolve()
+        cold = run(arguments, str(place / "cache"), place / "cold.json", None)
+        warm = run(arguments, str(place / "cache"), place / "warm.json", place / "cold.json")
+    for name, tests in (("first", cold), ("second", warm)):
+        counts = ", ".join(f"{total(tests, what)} {what}" for what in ("captured", "stored", "loaded"))
+        outcomes = collections.Counter(t["outcome"] for t in tests.values())
+        print(f"{name} run: {counts}; {dict(outcomes)}")
+    refused = collections.Counter(reason for t in cold.values() for reason in t["refused"])
+    for reason, times in refused.most_common():
+        print(f"  not stored {times} times: {reason}")
+    worse = [n for n, t in warm.items() if t["outcome"] == "failed" and cold.get(n, {}).get("outcome") == "passed"]
+    for name in worse:
+        print(f"\n{name} fails in the second run alone\n{warm[name]['error']}")
+    print(
+        f"\n{len(worse)} of {len(warm)} tests fail in the second run alone; {sum(t['outcome'] == 'failed' for t in cold.values())} in both or the first"
+    )
+    return int(bool(worse))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
