@@ -81,6 +81,18 @@ def test_warms_up_then_captures_then_replays() -> None:
         assert (driver.warmups, driver.captures, driver.replays) == (1, min(call, 1), call)
 
 
+def test_what_is_stored_of_it_begins_with_warm_ups_again() -> None:
+    made, driver = recorded(lambda x, w: [x @ w, x.sum()], (torch.ones(2, 3), torch.ones(3, 3)), static=(1,))
+    x, w = torch.randn(2, 3), torch.randn(3, 3)
+    want = [[t.clone() for t in made(x, w)] for _ in range(3)]
+    again: Recorded = object.__new__(Recorded)
+    again.__restore_state__(made.__stored_state__())
+    assert (made.recordings, again.recordings) == (1, 0) and again.settings == made.settings
+    for results in want:
+        assert all(map(torch.equal, again(x, w), results))
+    assert again.recordings == 1
+
+
 def test_a_warm_up_may_ask_for_another_one() -> None:
     asks = [True, True, False]
 

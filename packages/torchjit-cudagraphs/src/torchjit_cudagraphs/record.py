@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -133,7 +133,7 @@ class Recorded:
         self._names = tuple(names)
         # Recordings are made and measured by later calls, which belong to no compilation.
         self._of: dict[str, Any] = {"compile_id": current_compile_id(), "graph": name}
-        self._policy = current_policy()
+        self._name, self._policy = name, current_policy()
         self.compiled = compiled
         self.settings = settings
         self.internal = internal
@@ -152,6 +152,16 @@ class Recorded:
         self._broken = False
         _recorded.add(self)
         weakref.finalize(self, _bury, self._recordings)
+
+    def __stored_state__(self) -> Mapping[str, object]:
+        """Without recordings: they are of this process's memory."""
+        return {
+            "compiled": self.compiled, "settings": self.settings, "internal": self.internal, "fixed_layouts": self._fixed_layouts,
+            "pool": self._given, "names": self._names, "name": self._name, "takes_saved": self._takes_saved,
+        }  # fmt: skip
+
+    def __restore_state__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**state)
 
     @property
     def recordings(self) -> int:
