@@ -228,7 +228,7 @@ def _programs(attention: Any, args: list[torch.Tensor], like: Any = None) -> tup
 
 
 def _nothing(name: str) -> Any:
-    return torchjit_inductor.compiled.CompiledKernel(name, "", print)
+    return torchjit_inductor.codegen_protocol.CompiledKernel(name, "", print)
 
 
 @pytest.mark.parametrize("name", ["windowed", "learned"])

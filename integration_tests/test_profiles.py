@@ -15,7 +15,7 @@ import torchjit
 import torchjit_cudagraphs
 from torchjit_cudagraphs import CudaGraphSettings, GraphPool, graph_compiler
 from torchjit_cudagraphs.simulated import SimulatedDriver
-from torchjit_inductor.host import Ranged
+from torchjit_inductor.launches import Ranged
 
 LOOKUP = "TorchDynamo Cache Lookup"
 

@@ -7,7 +7,8 @@ from torchjit_inductor.settings import InductorSettings
 
 if TYPE_CHECKING:
     from torchjit_inductor.attention.call import AttentionCall, AttentionOperators, Formula
-    from torchjit_inductor.compiled import CompiledGraph, Inductor, show_ranges
+    from torchjit_inductor.compiled import Inductor
+    from torchjit_inductor.compiled_graph import CompiledGraph, show_ranges
     from torchjit_inductor.cpp.folders import private_folder
     from torchjit_inductor.freezing import freeze
     from torchjit_inductor.joint_layouts import LayoutPlan
@@ -28,13 +29,13 @@ __all__ = [
 _LATER = {
     "AttentionCall": "attention.call",
     "AttentionOperators": "attention.call",
-    "CompiledGraph": "compiled",
+    "CompiledGraph": "compiled_graph",
     "Formula": "attention.call",
     "Inductor": "compiled",
     "LayoutPlan": "joint_layouts",
     "freeze": "freezing",
     "private_folder": "cpp.folders",
-    "show_ranges": "compiled",
+    "show_ranges": "compiled_graph",
 }
 """What compiles, and the module that has it."""
 

@@ -34,19 +34,21 @@ a single kernel that is refused runs by `ir.evaluate` (slowly, with an event `fa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import attrs
 
-from torchjit_core.expr import Symbol
 from torchjit_core.reasons import reason
-from torchjit_inductor.attention.call import AttentionCall
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel
-from torchjit_inductor.lowering.contractions import MatrixProduct
-from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Strided, TensorMeta
-from torchjit_inductor.passes import Pass
-from torchjit_inductor.steps import Program
+
+if TYPE_CHECKING:
+    from torchjit_core.expr import Symbol
+    from torchjit_inductor.attention.call import AttentionCall
+    from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+    from torchjit_inductor.lowering.contractions import MatrixProduct
+    from torchjit_inductor.lowering.sizes import NotLowered
+    from torchjit_inductor.lowering.tensors import Strided, TensorMeta
+    from torchjit_inductor.passes import Pass
+    from torchjit_inductor.steps import Program
 
 __all__ = ["NO_COMPILER", "CompiledKernel", "CompilerMissing", "KernelBackend"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -17,12 +16,13 @@ from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.estimates import estimate
 from torchjit_inductor.indexing import written
 from torchjit_inductor.ir.kernel import Buffer
+from torchjit_inductor.launches import conformed, note_launches
 from torchjit_inductor.lowering.tensors import contiguous_strides
 from torchjit_inductor.memory import MemoryEvent, overwritable, plan_reuse
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, TensorRef
 from torchjit_torch.operators import ONLY_COMPUTE
 
-__all__ = ["HostProgram", "Ranged", "note_launches", "show_kernels", "shows_kernels", "write_host_program"]
+__all__ = ["HostProgram", "write_host_program"]
 
 _NO_IDENTIFIER = re.compile(r"^\d|\W", re.ASCII)
 _STRIDES_KNOWN = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise", "_linear_pointwise.default"})
@@ -74,67 +74,7 @@ def write_host_program(
     exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
     call = namespace["call"]
     note_launches(call, list(dict.fromkeys(s.kernel.name for s in program.steps if isinstance(s, KernelStep))))
-    if _shown:
-        _replace_launches(call, True)
     return HostProgram(source, call)
-
-
-def note_launches(call: Callable[..., Any], names: Sequence[str]) -> None:
-    """Remember which kernels a host program launches: `show_kernels` makes them ranges."""
-    _launches[call] = tuple(names)
-
-
-_launches: weakref.WeakKeyDictionary[Any, tuple[str, ...]] = weakref.WeakKeyDictionary()
-"""The names of the kernels that each program launches."""
-_shown: list[bool] = [True] if getattr(torch.autograd.profiler, "_is_profiler_enabled", False) else []
-
-
-def show_kernels(shown: bool) -> None:
-    """Is each launch of a kernel a range of torch's profiler, by the kernel's name?"""
-    if shown != bool(_shown):
-        _shown[:] = [True] if shown else []
-        for call in list(_launches):
-            _replace_launches(call, shown)
-
-
-def shows_kernels() -> bool:
-    """See `show_kernels`."""
-    return bool(_shown)
-
-
-def _replace_launches(call: Any, shown: bool) -> None:
-    names = call.__globals__
-    for name in _launches[call]:
-        launch = names[name]
-        launch = launch.launch if isinstance(launch, Ranged) else launch
-        names[name] = Ranged(name, launch) if shown else launch
-
-
-@final
-class Ranged:
-    """A call as a range."""
-
-    def __init__(self, name: str, launch: Callable[..., Any]) -> None:
-        self.__name__ = name
-        self.launch = launch
-
-    def __call__(self, *args: Any) -> Any:
-        with torch.profiler.record_function(self.__name__):
-            return self.launch(*args)
-
-
-def conformed(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
-    """The tensor with exactly these strides: itself, or a copy. Dimensions of size 1 do not matter.
-
-    An operator may return fewer or more of those than its fake: torch 2.11's norm over a dimension of one element.
-    """
-    if tensor.dim() != len(sizes) and [n for n in tensor.shape if n != 1] == [n for n in sizes if n != 1]:
-        tensor = tensor.reshape(sizes)
-    if tensor.numel() == 0 or all(n == 1 or a == b for n, a, b in zip(sizes, tensor.stride(), strides, strict=True)):
-        return tensor
-    made = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)
-    made.copy_(tensor)
-    return made
 
 
 _LONGEST_SUM = 3

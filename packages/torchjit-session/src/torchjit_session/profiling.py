@@ -33,7 +33,7 @@ def follow() -> None:
 
 def _show(runs: bool) -> None:
     set_ranges(_begin if runs else None)
-    inductor = sys.modules.get("torchjit_inductor.compiled")  # one that is imported later looks itself
+    inductor = sys.modules.get("torchjit_inductor.compiled_graph")  # one that is imported later looks itself
     if inductor is not None:
         inductor.show_ranges(runs)
 
