@@ -68,6 +68,7 @@ class JointGraph:
         bases: memory that several inputs share; each is an input too, the last ones.
         freed: for each item of `slots` whose backward eager PyTorch refuses, because the graph behind it was freed: the
             inputs that it leads to.
+        detached: of inputs that require grad, what the forward and the backwards read; filled as they are built.
     """
 
     graph: fx.Graph
@@ -92,6 +93,7 @@ class JointGraph:
     bases: tuple[SyntheticBase, ...]
     freed: Mapping[int, tuple[int, ...]]
     dependence: Dependence = attrs.field(factory=Dependence)
+    detached: dict[fx.Node, torch.Tensor] = attrs.field(factory=dict, repr=False)
 
     @property
     def base_inputs(self) -> range:

@@ -9,6 +9,7 @@ import attrs
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from torchjit_aot.autograd_nodes.needs import ancestors, effects_of_backward
 from torchjit_aot.costs import bytes_of, is_symbolic
@@ -69,7 +70,8 @@ def live_nodes(joint: JointGraph) -> list[fx.Node]:
 class _Builder:
     """Copies the part of the joint graph that some results need."""
 
-    def __init__(self, formulas: Mapping[fx.Node, Formula] | None = None) -> None:
+    def __init__(self, joint: JointGraph, formulas: Mapping[fx.Node, Formula] | None = None) -> None:
+        self.detached = joint.detached
         self.formulas = formulas or {}
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, fx.Node] = {}
@@ -80,7 +82,9 @@ class _Builder:
             made.meta = dict(node.meta)
             value = node.meta["val"]
             if isinstance(value, torch.Tensor) and value.requires_grad:
-                made.meta["val"] = value.detach()
+                if node not in self.detached:
+                    self.detached[node] = value.detach()
+                made.meta["val"] = self.detached[node]
             self.copies[node] = made
 
     def add(self, node: fx.Node) -> None:
@@ -134,7 +138,7 @@ def build_forward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> Bui
     inputs = tuple(
         node for node in (*joint.inputs, *(n for n, _ in joint.constants)) if node in needed or node in _written(joint)
     )
-    builder = _Builder()
+    builder = _Builder(joint)
     with joint.fake_mode, torch.no_grad():
         builder.add_inputs(inputs)
     for node in joint.graph.nodes:
@@ -170,7 +174,7 @@ def build_backward(joint: JointGraph, partition: Partition, name: str) -> BuiltG
     """
     grads = [grad for grad in joint.grads if grad is not None]
     inputs = (*partition.saved, *joint.tangents)
-    builder = _Builder(partition.formulas)
+    builder = _Builder(joint, partition.formulas)
     effects = effects_of_backward(joint)
     needed = ancestors([*grads, *effects], set(inputs))
     with joint.fake_mode, torch.no_grad(), enable_python_dispatcher():
@@ -187,7 +191,8 @@ def build_backward(joint: JointGraph, partition: Partition, name: str) -> BuiltG
 def _finish(joint: JointGraph, builder: _Builder, inputs: tuple[fx.Node, ...], name: str) -> BuiltGraph:
     static = {node for node, source in zip(joint.inputs, joint.sources, strict=True) if source.static}
     static |= {node for node, _ in joint.constants}
-    gm = fx.GraphModule({}, builder.graph, class_name=name if name.isidentifier() else "graph")
+    # Compilers read the graph: its text is written for who calls the module, or looks at it.
+    gm = _LazyGraphModule({}, builder.graph, class_name=name if name.isidentifier() else "graph")
     gm.meta["fake_mode"] = joint.fake_mode
     staying = {node for node, source in zip(joint.inputs, joint.sources, strict=True) if source.address_stays}
     if staying:

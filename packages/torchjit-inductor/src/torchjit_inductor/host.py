@@ -109,7 +109,7 @@ class _Writer:
         self.foreign = self.inputs | set(program.constants)
         self.allocated: set[str] = set()
         self.addresses: set[str] = set()
-        self.views: dict[TensorRef, str] = {}
+        self.views: dict[str, dict[TensorRef, str]] = {}  # by buffer
         self.numbers: set[str] = set()
         self.last_use = self._last_uses()
         self.hints = hints
@@ -296,7 +296,7 @@ class _Writer:
                 and old not in self.shared
                 and old not in self.taken
                 and self.last_use.get(old) == position
-                and not any(ref.buffer == old for ref in self.views)
+                and old not in self.views
                 and self._kind(self.program.buffers[old]) == kind
                 and overwritable(step.kernel, step.kernels_name(old), step.kernels_name(name))
             ):
@@ -366,9 +366,8 @@ class _Writer:
             is_input = self.boxed and name in self.inputs
             if self.last_use.get(name, -1) != position or (name in self.foreign and not is_input):
                 continue
-            stale = [ref for ref in self.views if ref.buffer == name]
-            if stale:
-                self.put(f"del {', '.join(self.views.pop(ref) for ref in stale)}")
+            if name in self.views:
+                self.put(f"del {', '.join(self.views.pop(name).values())}")
             if is_input:
                 self.put(f"del {name}")
             if name not in self.allocated:
@@ -465,15 +464,16 @@ class _Writer:
         buffer = self.program.buffers[ref.buffer]
         if (ref.sizes, ref.strides) == (buffer.sizes, buffer.strides) and ref.offset.value == 0:
             return ref.buffer
-        if ref not in self.views:
+        views = self.views.setdefault(ref.buffer, {})
+        if ref not in views:
             name = f"{ref.buffer}__view{len(self.lines)}"
             offset = self._size(ref.offset)
-            self.views[ref] = name
+            views[ref] = name
             seen = self._may_see(buffer)
             if not seen and ref.buffer not in self.at_start:
                 offset = f"{ref.buffer}.storage_offset() + {offset}"
             self.put(f"{name} = {'seen_as' if seen else 'as_strided'}({ref.buffer}, {self._layout(ref)}, {offset})")
-        return self.views[ref]
+        return views[ref]
 
     def _constant(self, value: object, stem: str = "constant") -> str:
         """A name for an object that has no literal."""

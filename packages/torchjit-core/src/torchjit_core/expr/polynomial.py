@@ -220,7 +220,10 @@ class Expr:
 
     # ------------------------------------------------------------------ arithmetic
     def __add__(self, other: Expr | int) -> Expr:
-        return _from_terms((*self.terms, *as_expr(other).terms))
+        right = as_expr(other)
+        if not self.terms or not right.terms:
+            return self if self.terms else right
+        return _from_terms((*self.terms, *right.terms))
 
     __radd__ = __add__
 
@@ -228,14 +231,17 @@ class Expr:
         return Expr(tuple((m, -c) for m, c in self.terms))
 
     def __sub__(self, other: Expr | int) -> Expr:
-        return self + -as_expr(other)
+        right = as_expr(other)
+        return _from_terms((*self.terms, *[(m, -c) for m, c in right.terms])) if right.terms else self
 
     def __rsub__(self, other: Expr | int) -> Expr:
         return as_expr(other) + -self
 
     def __mul__(self, other: Expr | int) -> Expr:
         right = as_expr(other)
-        return _from_terms((_times(m, n), c * d) for m, c in self.terms for n, d in right.terms)
+        if self is _ONE or right is _ONE:
+            return right if self is _ONE else self
+        return _from_terms([(_times(m, n), c * d) for m, c in self.terms for n, d in right.terms])
 
     __rmul__ = __mul__
 
@@ -340,7 +346,17 @@ def _divided(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 # ---------------------------------------------------------------------- construction
 def constant(value: int) -> Expr:
     """The expression of an int."""
-    return Expr((((), int(value)),)) if value else Expr(())
+    if type(value) is not int:
+        value = int(value)
+    found = _CONSTANTS.get(value)
+    if found is None:
+        found = _CONSTANTS[value] = Expr((((), value),) if value else ())
+    return found
+
+
+_CONSTANTS: dict[int, Expr] = {}
+"""Those that were asked for: expressions stay anyway."""
+_ONE = constant(1)
 
 
 def symbol(name: str, lower: int | None = 2, upper: int | None = None) -> Expr:

@@ -62,7 +62,7 @@ class Buffer:
         check(self.name.isidentifier(), self.name, "a buffer's name is an identifier")
         check(len(self.sizes) == len(self.strides), self.name, f"{len(self.sizes)} sizes, {len(self.strides)} strides")
 
-    @property
+    @cached_property
     def span(self) -> Expr:
         return _span(self.sizes, self.strides)
 

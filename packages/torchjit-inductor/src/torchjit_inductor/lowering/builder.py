@@ -76,7 +76,7 @@ ReductionBody: TypeAlias = Callable[[Callable[[Lowered, Index], Value], Index, I
 """`(read, outer index, inner index) -> one value per output`; `read(tensor, index)` reads an operand."""
 
 
-Savepoint: TypeAlias = "tuple[int, frozenset[str]]"
+Savepoint: TypeAlias = "tuple[int, int]"
 """What a builder had collected at some time: how many steps, and which buffers."""
 
 
@@ -352,13 +352,13 @@ class Builder:
     # ------------------------------------------------------------------ going back
     def savepoint(self) -> Savepoint:
         """What there is now."""
-        return len(self.steps), frozenset(self.buffers)
+        return len(self.steps), len(self.buffers)
 
     def back_to(self, before: Savepoint, tensors: Sequence[Lowered]) -> None:
         """Undo what was done since, also that these tensors were stored."""
         steps, buffers = before
         del self.steps[steps:]
-        for name in self.buffers.keys() - buffers:
+        for name in list(self.buffers)[buffers:]:  # in the order in which they were added
             del self.buffers[name]
         for t in tensors:
             if isinstance(t, Lazy) and t.stored is not None and t.stored.buffer not in self.buffers:

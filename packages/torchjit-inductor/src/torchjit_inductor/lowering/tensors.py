@@ -71,11 +71,12 @@ class Point:
 
     def at(self, index: Sequence[Expr]) -> Point:
         """The same point of the loops, seen through a view: other index, simplified."""
-        return attrs.evolve(self, index=tuple(simplify(i, self.loops) for i in index))
+        return Point(tuple([simplify(i, self.loops) for i in index]), self.loops, self.mask, self.computed)
 
     def under(self, mask: Value) -> Point:
         """Narrowed by a mask."""
-        return attrs.evolve(self, mask=mask if self.mask is None else apply("and", self.mask, mask))
+        both = mask if self.mask is None else apply("and", self.mask, mask)
+        return Point(self.index, self.loops, both, self.computed)
 
 
 class Lowered:
