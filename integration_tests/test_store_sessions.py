@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+import torchjit
 
 _PROGRAM = Path(__file__).parent / "stored_program.py"
 
@@ -63,3 +66,20 @@ def test_entries_are_compared_with_what_is_captured_where_that_is_asked_for(
     told = _run(folder, "varying_sizes", "breaks_and_continuations", "training", mode="verify")
     store = told["counters"]["store"]
     assert store["verified"] >= 6 and "different" not in store and "loaded" not in store
+
+
+def test_what_became_of_each_entry_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
+    told = []
+    with torchjit.config.patch(store="on"):
+        for options in (None, None, {"freezing": True}):
+            compiled: Any = torchjit.compile(f, isolate_recompiles=True, options=options)
+            torch.testing.assert_close(compiled(torch.ones(3)), f(torch.ones(3)))
+            told.append(compiled.compiled.stats)
+    stored, loaded, refused = (stats.regions[0] for stats in told)
+    assert (stored.storage, loaded.storage) == ("stored", "loaded")
+    assert told[1].graph_count == 1 and "sin" in loaded.texts[0] and "loaded from disk, built in" in str(told[1])
+    assert refused.storage.startswith("not stored: TJ-STORE-030") and "TJ-STORE-030" in str(told[2])

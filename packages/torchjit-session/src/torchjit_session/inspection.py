@@ -44,7 +44,7 @@ class Explanation:
     @property
     def graph_count(self) -> int:
         """How many graphs were captured."""
-        return len(self.graphs)
+        return len(self.graphs) + sum(len(r.texts) for r in self.regions)
 
     @property
     def breaks(self) -> tuple[BreakInfo, ...]:
@@ -93,6 +93,8 @@ class Explanation:
                 f"[{region.compile_id}] {region.function}: {region.seconds:.3f} s, "
                 f"{len(region.guards)} guards ({region.cause})"
             )
+            if region.storage.startswith("not stored:"):
+                lines.append(f"    {region.storage}")
         number: Counter[str] = Counter()
         for obstacle in self.obstacles:
             number[obstacle.kind] += 1
@@ -169,6 +171,8 @@ def _region(site: Site, made: Specialization, hits: int, sites: Mapping[tuple[An
         guard_seconds=None if made.costs is None else made.costs.all,
         kernels=tuple(KernelInfo(f["name"], f["language"], f["graph"], tuple(f["origins"])) for f in kernels),
         phases=_phases(made),
+        storage=made.storage,
+        texts=made.texts,
     )  # fmt: skip
 
 

@@ -100,6 +100,8 @@ class RegionInfo:
         guard_seconds: of one test of all guards, if that was measured.
         kernels: what was generated for it, also for backwards that were compiled later.
         phases: where the time of its compilation went.
+        storage: what became of it on disk: "loaded", "stored", "not stored: " and why; "" where nothing was tried.
+        texts: of one that was loaded, the code of its graphs, which are not there.
     """
 
     compile_id: str
@@ -117,6 +119,8 @@ class RegionInfo:
     guard_seconds: float | None = None
     kernels: tuple[KernelInfo, ...] = ()
     phases: tuple[PhaseInfo, ...] = ()
+    storage: str = ""
+    texts: tuple[str, ...] = ()
 
 
 @final
