@@ -53,6 +53,13 @@ class Frozen:
         self._state: tuple[tuple[int, int], ...] | None = None
         self._values: tuple[torch.Tensor, ...] = ()
 
+    def __stored_state__(self) -> dict[str, object]:
+        # Not what was computed: another process has other parameters.
+        return {"constants": self.constants, "rest": self.rest, "fixed": self._fixed, "moving": self._moving}
+
+    def __restore_state__(self, state: Any) -> None:
+        Frozen.__init__(self, **state)
+
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         given = [inputs[k] for k in self._fixed]
         state = _state_of(given)

@@ -238,13 +238,13 @@ class _Survey:
 
     # ---------------------------------------------------------------------------------------------- torchjit's own
     def _tensor(self, node: _Node, tensor: Any) -> None:
+        """The program's own tensor, or a constant that a capture has made: of what the program may write to, a copy would be stale."""
         assert self._values is not None
         try:
-            data, content = self._values.tensor_bytes(tensor)
-        except NotStorable:
             self._refer(node)
-            return
-        node.become("value", ("tensor",), raw=[*data, self.blob(content)])
+        except NotStorable:
+            data, content = self._values.tensor_bytes(tensor)
+            node.become("value", ("tensor",), raw=[*data, self.blob(content)])
 
     def _instance(self, node: _Node, obj: Any) -> None:
         cls: Any = type(obj)

@@ -159,9 +159,12 @@ def _tensor(data: Data, blobs: tuple[bytes, ...]) -> torch.Tensor:
     kind = build("dtype", dtype, ())
     make_storage: Any = torch.UntypedStorage
     storage = make_storage(list(blobs[place]))
-    made = torch.empty(0, dtype=kind)  # type: ignore[call-overload]  # `build` has checked that it is a dtype
+    made: torch.Tensor = torch.empty(0, dtype=kind)  # type: ignore[call-overload]  # `build` has checked that it is a dtype
     with torch.no_grad():
-        return made.set_(storage, 0, sizes, strides)  # type: ignore[no-any-return]
+        made.set_(storage, 0, sizes, strides)
+    if storage.nbytes() != len(blobs[place]):  # it grows where the sizes want more
+        raise FormatError("a tensor with fewer bytes than elements")
+    return made
 
 
 def _find_operator(name: str) -> Any:
