@@ -151,7 +151,7 @@ OBJECTS: list[Callable[[Any], Any]] = [
     lambda m: m.Net.__dict__["width"], lambda m: m.Net.__dict__["helper"], lambda m: m.Net.__dict__["build"],
     lambda m: m.Net.__dict__["slow"], lambda m: m.Net.__dict__["cached"], lambda m: m.Net.wrapped.__closure__,
     lambda m: signature_of(m)._parameters, lambda m: signature_of(m).parameters["times"],
-    lambda m: m.Net.__dict__["rate"], lambda m: dict.__new__,
+    lambda m: type(m.POINT).__dict__["y"], lambda m: m.Net.__dict__["rate"], lambda m: dict.__new__,
     lambda m: len, lambda m: list.append, lambda m: object.__init__, lambda m: type, lambda m: json, lambda m: json.dumps,
     lambda m: type.__dict__["__dict__"],
 ]  # fmt: skip

@@ -20,7 +20,7 @@ import re
 import struct
 import types
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias, cast, final
@@ -346,6 +346,9 @@ def _of_repr(value: Any) -> Description:
     return Description(f"{class_name(type(value))}:{value!r}")
 
 
+_FIELD: type = type(vars(namedtuple("_Pair", "first"))["first"])
+"""Of what a named tuple's class has for a field."""
+
 _RULES: dict[type, Callable[[Any], Description]] = {
     FunctionType: _of_function,
     CodeType: lambda code: Description(code_digest(code).hex()),
@@ -369,6 +372,7 @@ _RULES: dict[type, Callable[[Any], Description]] = {
     types.MappingProxyType: _without_content,
     inspect.Signature: _of_signature,
     inspect.Parameter: _of_parameter,
+    _FIELD: _of_reduced,
     operator.itemgetter: _of_reduced,
     operator.attrgetter: _of_reduced,
     operator.methodcaller: _of_reduced,

@@ -204,13 +204,20 @@ def _of_dict(obj: Any) -> Iterator[tuple[Step, Any]]:
     yield from _own(obj)
 
 
+_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
+_HEAP = 1 << 9
+"""Of `Py_TPFLAGS`: not a static type of C."""
+
+
 def _own(obj: Any) -> Iterator[tuple[Step, Any]]:
-    """The `__dict__` of an instance, and what is in its slots."""
+    """The class and the `__dict__` of an instance, and what is in its slots."""
+    if _flags(type(obj)) & _HEAP:
+        yield ("type", None), type(obj)
     own: Mapping[str, Any] = namespace(obj)
     if own:
         yield ("dict", None), own
     for cls in mro(type(obj))[:-1]:
-        if cls.__flags__ & 1 << 9:
+        if _flags(cls) & _HEAP:
             for name, member in list(namespace(cls).items()):
                 if type(member) is types.MemberDescriptorType:
                     try:
