@@ -32,13 +32,13 @@ def found(fuzzer: Fuzzer, features: tuple[str, ...], count: int) -> list[Finding
 @pytest.mark.parametrize("features", FEATURES, ids="-".join)
 def test_what_an_edited_program_gives_is_what_eager_gives(features: tuple[str, ...], tmp_path: Path) -> None:
     fuzzer = Fuzzer(tmp_path.resolve(), "compiled:aot_eager", "on")
-    assert found(fuzzer, features, 8) == []
-    assert fuzzer.tally.edits == 11
+    assert found(fuzzer, features, 5) == []
+    assert fuzzer.tally.edits == 8
 
 
 @pytest.mark.parametrize("stand_in", ["names", "code"])
 def test_a_store_with_a_fault_is_found_at_once(stand_in: str, tmp_path: Path) -> None:
-    findings = found(Fuzzer(tmp_path.resolve(), stand_in), ("constants",), 6)
+    findings = found(Fuzzer(tmp_path.resolve(), stand_in), ("constants",), 5)
     assert {f.kind for f in findings} == {"stale"}
     assert not any(f.edit.neutral for f in findings)
 
