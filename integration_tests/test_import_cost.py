@@ -13,7 +13,7 @@ _OURS = ("torchjit", "torchjit_core", "torchjit_frame", "torchjit_session")
 _LIGHT = {
     "torchjit_aot", "torchjit_aot.ambient", "torchjit_aot.compiler_protocol", "torchjit_aot.passes",
     "torchjit_aot.run_eagerly", "torchjit_aot.settings", "torchjit_torch", "torchjit_torch.operators",
-    "torchjit_fx", "torchjit_fx.marks", "torchjit_fx.strictness", "torchjit_backends", "torchjit_backends.options",
+    "torchjit_fx", "torchjit_fx.marks", "torchjit_fx.strictness", "torchjit_backends", "torchjit_backends.later", "torchjit_backends.options",
     "torchjit_backends.others", "torchjit_store", "torchjit_store.settings",
 }  # fmt: skip
 """Of AOT autograd, of the tensor domain, of backends and of stored entries: what says how, without doing it."""

@@ -28,7 +28,7 @@ from torchjit_session import (
     plain_calls,
     upstream,
 )
-from torchjit_session.backend_calls import GraphRaised, aot_eager
+from torchjit_session.backend_calls import GraphRaised, aot_eager, with_arguments
 from torchjit_session.capture_policy import capture_policy, fx_settings
 from torchjit_session.compilation import Compilation
 from torchjit_session.dynamic_shapes import DynamicShapes
@@ -457,3 +457,14 @@ def test_writes_and_random_numbers_are_compared_from_copies() -> None:
     assert torch.equal(given[0], X)
     other = outcome(lambda items: items.append(items[0] + 1) or 2, given)
     assert comparison.difference(other, first, None, None).startswith("argument 0 after the call[0]")
+
+
+def test_backends_of_others_get_what_compile_was_given() -> None:
+    def backend(gm: Any, inputs: Any, *, options: Any = None) -> Any:
+        return gm
+
+    assert with_arguments(backend, "default", {}) is backend
+    given: Any = with_arguments(backend, None, {"level": 2})
+    assert given.keywords == {"options": {"level": 2}}
+    with pytest.raises(UserTypeError, match="TJ-API-043"):
+        with_arguments(backend, "max-autotune", None)

@@ -57,14 +57,6 @@ def test_backends_by_name(registered: Any) -> None:
             torchjit.lookup_backend(name)
 
 
-def test_backends_of_others_get_what_compile_was_given(registered: Any) -> None:
-    assert backends.with_arguments(registered, "default", {}) is registered
-    given: Any = backends.with_arguments(registered, None, {"level": 2})
-    assert given.keywords == {"options": {"level": 2}}
-    with pytest.raises(UserTypeError, match="TJ-API-043"):
-        backends.with_arguments(registered, "max-autotune", None)
-
-
 def test_every_backend_is_described(registered: Any) -> None:
     told = {name: (usable, text) for name, usable, text in backends.describe_backends()}
     assert told["inductor"] == (True, "The default backend with default options.") and told["mine"] == (True, "")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import torch
@@ -16,7 +18,7 @@ from torchjit_core.reasons import UserTypeError, reason
 from torchjit_core.turns import others_may_go_on
 from torchjit_core.user_errors import told
 
-__all__ = ["Backend", "GraphRaised", "aot_eager", "call_backend", "is_ours"]
+__all__ = ["Backend", "GraphRaised", "aot_eager", "call_backend", "is_ours", "with_arguments"]
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
 """`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
@@ -27,6 +29,15 @@ RETURNS_NO_CALLABLE = reason(
     "A backend is given a captured graph and example inputs, and returns what computes the graph.",
     "Return gm.forward to run the graph as it is, or a function of its inputs that returns a sequence of its outputs.",
 )
+NO_ARGUMENTS = reason(
+    "TJ-API-043",
+    "this backend takes no mode or options",
+    "A backend of your own is called as backend(gm, example_inputs, mode=..., options=...) where compile was given these.",
+    "Give the function the keyword, or leave mode and options out.",
+)
+
+
+_OURS = ("torchjit.backends", "torchjit_backends.pipeline", "torchjit_backends.later", __name__)
 
 
 @final
@@ -45,7 +56,7 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 
 def is_ours(compiler: Backend) -> bool:
     """Is it a backend of this package, and not one that somebody registered or passed?"""
-    return getattr(compiler, "__module__", None) in ("torchjit.backends", "torchjit_backends.pipeline", __name__)
+    return getattr(compiler, "__module__", None) in _OURS
 
 
 def call_backend(compiler: Backend, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -63,6 +74,29 @@ def call_backend(compiler: Backend, gm: torch.fx.GraphModule, example_inputs: Se
         name = getattr(compiler, "__qualname__", None) or type(compiler).__qualname__
         raise UserTypeError(RETURNS_NO_CALLABLE, f"backend {name} returned {told(made)}")
     return made
+
+
+def with_arguments(compiler: Backend, mode: str | None, options: Mapping[str, Any] | None) -> Backend:
+    """A backend of somebody else's that is given these, as keywords `mode` and `options`, where they say anything.
+
+    Raises:
+        UserError: it does not take them.
+    """
+    keywords: dict[str, Any] = {}
+    if mode is not None and mode != "default":
+        keywords["mode"] = mode
+    if options:
+        keywords["options"] = dict(options)
+    if not keywords:
+        return compiler
+    try:
+        inspect.signature(compiler).bind(None, None, **keywords)
+    except TypeError as error:
+        name = getattr(compiler, "__qualname__", None) or type(compiler).__qualname__
+        raise UserTypeError(NO_ARGUMENTS, f"backend {name}: {error}") from None
+    except ValueError:  # a C function that does not tell
+        pass
+    return functools.partial(compiler, **keywords)
 
 
 _locks: weakref.WeakKeyDictionary[Backend, Any] = weakref.WeakKeyDictionary()

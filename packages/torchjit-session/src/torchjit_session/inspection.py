@@ -14,13 +14,16 @@ from torchjit_core.showing import shortened
 from torchjit_report.cures import cures
 from torchjit_report.recompiles import Recompile
 from torchjit_session.call_chain import chain_of
+from torchjit_session.callables import compilation_of
 from torchjit_session.compilation import Compilation
 from torchjit_session.obstacles import Obstacle, by_line
 from torchjit_session.region_info import BreakInfo, GuardInfo, KernelInfo, PhaseInfo, RegionInfo, RegionNode
 from torchjit_session.site import Site
 from torchjit_session.specialization import Specialization
 
-__all__ = ["BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "describe"]
+__all__ = [
+    "BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "counts_text", "describe", "obstacle_texts", "stats_of",
+]  # fmt: skip
 
 
 @final
@@ -126,6 +129,32 @@ def describe(compilation: Compilation) -> Explanation:
     hits = {id(entry.data): entry.hits for site in sites for entry in site.door.entries()}
     regions = tuple(_region(site, s, hits.get(id(s), 0), by_key) for site in sites for s in site.specializations)
     return Explanation(regions, _tree(sites, regions))
+
+
+def stats_of(compiled: Any) -> Explanation:
+    """The state of the compilation behind something that `compile` returned, or of a module's own (`module.compile()`)."""
+    found = compilation_of(compiled)
+    if found is None and isinstance(compiled, torch.nn.Module):
+        found = compilation_of(compiled.__dict__.get("_compiled_call_impl"))
+    return Explanation(()) if found is None else describe(found)
+
+
+def counts_text(told: Explanation) -> str:
+    """How many graphs and breaks."""
+    graphs, breaks = told.graph_count, told.graph_break_count
+    return f"{graphs} graph{'s' * (graphs != 1)}, {breaks} break{'s' * (breaks != 1)}"
+
+
+def obstacle_texts(told: Explanation, kind: str) -> str:
+    """Line, reason and cure of each `Break` or `Recompile`, in the words of `torchjit.explain` without its times."""
+    texts: list[str] = []
+    for obstacle in told.obstacles:
+        if obstacle.kind == kind:
+            lines = [f"{kind} {len(texts) + 1}: {'; '.join(obstacle.texts)}"]
+            lines += obstacle.location.render().splitlines() if obstacle.location else []
+            lines += [f"{'hint' if kind == 'Break' else 'avoid it'}: {cure}" for cure in obstacle.cures]
+            texts.append("\n" + "\n    ".join(lines))
+    return "".join(texts)
 
 
 def _behind(made: Specialization, sites: Mapping[tuple[Any, ...], Site]) -> tuple[str, ...]:

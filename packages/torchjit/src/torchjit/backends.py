@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, final, overload
+from typing import Any, TypeVar, overload
 
-import attrs
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from torchjit.environment import read_environment
-from torchjit.exc import UserError, UserTypeError, unknown_name, wrong_type
+from torchjit.exc import UserError, unknown_name, wrong_type
+from torchjit_backends import later
 from torchjit_backends.options import Options
 from torchjit_backends.others import EXTERNAL
 from torchjit_core import events
@@ -30,7 +29,6 @@ __all__ = [
     "lookup_backend",
     "register_backend",
     "set_default_backend",
-    "with_arguments",
 ]
 
 _B = TypeVar("_B", bound=Backend)
@@ -42,14 +40,6 @@ OTHER_NAME = reason(
     "It is for the development of upstream's compiler; what it does is covered by a backend of another name.",
     "Use the one that the message names.",
 )
-NO_ARGUMENTS = reason(
-    "TJ-API-043",
-    "this backend takes no mode or options",
-    "A backend of your own is called as backend(gm, example_inputs, mode=..., options=...) where compile was given these.",
-    "Give the function the keyword, or leave mode and options out.",
-)
-
-
 _INSTEAD = {
     "aot_eager_decomp_partition": "use 'aot_eager', which cuts the joint graph in the same way, without decompositions",
     "aot_eager_default_partitioner": "use 'aot_eager'",
@@ -165,29 +155,6 @@ def get_default_backend() -> str | Backend:
 _default: str | Backend | None = None
 
 
-def with_arguments(compiler: Backend, mode: str | None, options: Mapping[str, Any] | None) -> Backend:
-    """A backend of somebody else's that is given these, as keywords `mode` and `options`, where they say anything.
-
-    Raises:
-        UserError: it does not take them.
-    """
-    keywords: dict[str, Any] = {}
-    if mode is not None and mode != "default":
-        keywords["mode"] = mode
-    if options:
-        keywords["options"] = dict(options)
-    if not keywords:
-        return compiler
-    try:
-        inspect.signature(compiler).bind(None, None, **keywords)
-    except TypeError as error:
-        name = getattr(compiler, "__qualname__", None) or type(compiler).__qualname__
-        raise UserTypeError(NO_ARGUMENTS, f"backend {name}: {error}") from None
-    except ValueError:  # a C function that does not tell
-        pass
-    return functools.partial(compiler, **keywords)
-
-
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     # A backend that torch ships under this group is one of those that torchjit replaces.
     return {
@@ -208,77 +175,13 @@ def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callabl
     return inductor_backend(Options())(gm, example_inputs)
 
 
-@final
-class _Later:
-    """A backend whose parts are imported when it is first needed (`LoadedLater`)."""
-
-    def __init__(self, make: Callable[[], Backend], stored_as: Mapping[str, Any] | None) -> None:
-        """
-        Args:
-            make: imports what it needs, and makes it.
-            stored_as: what tells it from others in the keys of entries on disk; None: nothing of it is stored.
-        """
-        self._make = make
-        self._made: Backend | None = None
-        self.stored_as = stored_as
-
-    @property
-    def is_loaded(self) -> bool:
-        """Is there nothing to import any more?"""
-        return self._made is not None
-
-    def load(self) -> None:
-        """Import its parts."""
-        self._backend()
-
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """What it makes of a graph."""
-        return self._backend()(gm, example_inputs)
-
-    def _backend(self) -> Backend:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-
 def inductor_backend(options: Options) -> Backend:
     """The backend `inductor` under these options. Where kernels go is decided now."""
     # Imported here: an import of torchjit needs no kernels.
     from torchjit.kernels import kernel_settings  # noqa: PLC0415
 
-    kernels = kernel_settings()
-
-    def make() -> Backend:
-        from torchjit_backends import pipeline  # noqa: PLC0415  # what compiles
-
-        return pipeline.inductor_backend(options, kernels)
-
-    backend = _Later(make, _stored_as("inductor", options, kernels.compiler))
+    backend = later.inductor_backend(options, kernel_settings())
     return _traced(backend, options) if options.trace or options.graph_diagram else backend
-
-
-def aot_eager_backend(options: Options) -> Backend:
-    """The backend `aot_eager` under these options."""
-
-    def make() -> Backend:
-        from torchjit_backends import pipeline  # noqa: PLC0415  # what compiles
-
-        return pipeline.aot_eager_backend(options)
-
-    return _Later(make, _stored_as("aot_eager", options))
-
-
-def _stored_as(name: str, options: Options, *more: Any) -> Mapping[str, Any] | None:
-    """What tells a backend from others in the keys of entries on disk. None: its graphs are for the objects that they have seen."""
-    if options.freezing:
-        return None
-    values = attrs.asdict(options, recurse=False)
-    said = {
-        k: [p.id for p in v] if k.endswith("_pass") else v
-        for k, v in values.items()
-        if not k.startswith(("trace", "graph_"))
-    }
-    return {"name": name, "options": said, "more": more}
 
 
 def _traced(backend: Backend, options: Options) -> Backend:

@@ -11,25 +11,19 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, final, overload
 import attrs
 import torch
 
-from torchjit.backends import (
-    aot_eager_backend,
-    eager,
-    get_default_backend,
-    inductor_backend,
-    lookup_backend,
-    with_arguments,
-)
+from torchjit.backends import eager, get_default_backend, inductor_backend, lookup_backend
 from torchjit.config import config, store_settings
 from torchjit.environment import read_environment
 from torchjit.exc import UserError, told
 from torchjit.options import Options, make_options
+from torchjit_backends.later import aot_eager_backend
 from torchjit_core.kinds import COUNT, LENIENT_SWITCH, Kind, choice
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shown
 from torchjit_core.user_warnings import warn_user
 from torchjit_frame import FrontDoor
 from torchjit_session import profiling, stance, upstream
-from torchjit_session.backend_calls import Backend, aot_eager, is_ours
+from torchjit_session.backend_calls import Backend, aot_eager, is_ours, with_arguments
 from torchjit_session.callables import compilation_of, compile_any, is_compiled
 from torchjit_session.counters import counters
 from torchjit_session.dynamic_shapes import DynamicShapes

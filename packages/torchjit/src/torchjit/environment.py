@@ -6,7 +6,6 @@ A value that a variable of ours cannot have is an error that names it, and so is
 from __future__ import annotations
 
 import difflib
-import math
 import os
 from pathlib import Path
 from typing import Literal, final, get_args
@@ -15,19 +14,11 @@ import attrs
 
 from torchjit.described import Described
 from torchjit.exc import UserError
-from torchjit_core.reasons import reason
+from torchjit_core.variables import BAD_VARIABLE, ON, flag, one_of, seconds, wrong_variable
 from torchjit_store.settings import Mode
 
 __all__ = ["BAD_VARIABLE", "VARIABLES", "Environment", "read_environment"]
 
-BAD_VARIABLE = reason(
-    "TJ-API-060",
-    "an environment variable has a wrong name or value",
-    "The environment variables of torchjit take the values that docs/settings.md lists, and nothing else.",
-    "Correct the variable that is named, or unset it.",
-)
-_ON = ("1", "true", "yes", "on")
-_OFF = ("", "0", "false", "no", "off")
 _PREFIX = "TORCHJIT_"
 _SWITCH = "`1` or `0` (also `true`, `yes`, `on`, `false`, `no`, `off`)"
 VARIABLES = (
@@ -127,66 +118,43 @@ def read_environment() -> Environment:
     _refuse_misspelled_names()
     trace = os.environ.get("TORCHJIT_TRACE")
     debug = os.environ.get("TORCHJIT_DEBUG_DIR")
-    on_error = _one_of(
+    on_error = one_of(
         "TORCHJIT_ON_ERROR", os.environ.get("TORCHJIT_ON_ERROR", ""), ("", "raise", "eager"), "'raise' or 'eager'"
     )
-    store = _one_of(
+    store = one_of(
         "TORCHJIT_STORE", os.environ.get("TORCHJIT_STORE", ""), ("", *get_args(Mode)), "on, off, read or verify"
     )
     remote, secret, trusts = (
         os.environ.get("TORCHJIT_REMOTE_CACHE"),
         os.environ.get("TORCHJIT_BUNDLE_KEY"),
-        _flag("TORCHJIT_TRUST_REMOTE"),
+        flag("TORCHJIT_TRUST_REMOTE"),
     )
     if remote and not secret and not trusts:
-        raise _wrong(
+        raise wrong_variable(
             "TORCHJIT_REMOTE_CACHE",
             "what lies there is code: set TORCHJIT_BUNDLE_KEY to a secret that signs it, or TORCHJIT_TRUST_REMOTE=1",
         )
     named_by = next((name for name in ("CXX", "CC") if os.environ.get(name, "").strip()), None)
     return Environment(
-        disable=_flag("TORCHJIT_DISABLE")
+        disable=flag("TORCHJIT_DISABLE")
         or any(
-            os.environ.get(name, "").strip().lower() in _ON for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+            os.environ.get(name, "").strip().lower() in ON for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
         ),
         logs=os.environ.get("TORCHJIT_LOGS", ""),
         trace=Path(trace) if trace else None,
         debug_dir=Path(debug) if debug else None,
         cache_dir=os.environ.get("TORCHJIT_CACHE_DIR") or None,
-        caches_off=_flag("TORCHJIT_FORCE_DISABLE_CACHES"),
+        caches_off=flag("TORCHJIT_FORCE_DISABLE_CACHES"),
         store=store or None,  # type: ignore[arg-type]  # one of its words
         remote_cache=remote or None,
         bundle_key=secret or None,
         trust_remote=trusts,
-        progress=_flag("TORCHJIT_PROGRESS", "1"),
+        progress=flag("TORCHJIT_PROGRESS", "1"),
         on_error=on_error or None,  # type: ignore[arg-type]  # one of its words
-        compiler_seconds=_seconds("TORCHJIT_COMPILER_SECONDS", 600.0),
+        compiler_seconds=seconds("TORCHJIT_COMPILER_SECONDS", 600.0),
         compiler=os.environ[named_by] if named_by else None,
         compiler_named_by=named_by,
     )
-
-
-def _flag(name: str, default: str = "") -> bool:
-    value = (os.environ.get(name) or default).strip().lower()
-    words = tuple(filter(None, (*_ON, *_OFF)))
-    return _one_of(name, value, ("", *words), f"{', '.join(_ON)}, or {', '.join(filter(None, _OFF))}") in _ON
-
-
-def _one_of(name: str, value: str, words: tuple[str, ...], wanted: str) -> str:
-    if value in words:
-        return value
-    near = difflib.get_close_matches(value, filter(None, words), n=1)
-    raise _wrong(name, f"want {wanted}" + (f"; did you mean {near[0]!r}?" if near else ""))
-
-
-def _seconds(name: str, default: float) -> float:
-    try:
-        seconds = float(os.environ.get(name) or default)
-    except ValueError:
-        seconds = math.nan
-    if not seconds > 0:  # nor is a NaN
-        raise _wrong(name, "want a positive number of seconds, or inf")
-    return seconds
 
 
 def _refuse_misspelled_names() -> None:
@@ -197,7 +165,3 @@ def _refuse_misspelled_names() -> None:
             near = difflib.get_close_matches(rest.upper(), _NAMES, n=1, cutoff=0.7)
             if near:
                 raise UserError(BAD_VARIABLE, f"there is no {name}; did you mean {_PREFIX}{near[0]}?")
-
-
-def _wrong(name: str, wanted: str) -> UserError:
-    return UserError(BAD_VARIABLE, f"{name}={os.environ.get(name)!r}: {wanted}")

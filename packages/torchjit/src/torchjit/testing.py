@@ -22,12 +22,13 @@ from torchjit import backends
 from torchjit.compiler import compile, reset
 from torchjit.config import config
 from torchjit.exc import UserError, UserTypeError, wrong_type
-from torchjit.inspection import Explanation, describe, explain
+from torchjit.inspection import Explanation, explain
 from torchjit.stance import set_stance
 from torchjit_core.kinds import as_switch
 from torchjit_core.reasons import reason
-from torchjit_session.callables import compilation_of, is_compiled
+from torchjit_session.callables import is_compiled
 from torchjit_session.comparison import Outcome, copied, difference, outcome_of
+from torchjit_session.inspection import counts_text, obstacle_texts, stats_of
 
 __all__ = ["assert_equal_to_eager", "assert_no_breaks", "assert_one_graph", "assert_recompiles", "fresh"]
 
@@ -79,7 +80,7 @@ def assert_one_graph(f: Any, *args: Any, **kwargs: Any) -> Explanation:
     __tracebackhide__ = True
     told = _explained(f, args, kwargs)
     if told.graph_count != 1 or told.breaks:
-        raise AssertionError(f"{_name(f)} is not one graph: {_counts(told)}{_obstacles(told, 'Break')}")
+        raise AssertionError(f"{_name(f)} is not one graph: {counts_text(told)}{obstacle_texts(told, 'Break')}")
     return told
 
 
@@ -91,7 +92,7 @@ def assert_no_breaks(f: Any, *args: Any, **kwargs: Any) -> Explanation:
     __tracebackhide__ = True
     told = _explained(f, args, kwargs)
     if told.breaks:
-        raise AssertionError(f"{_name(f)} breaks the graph: {_counts(told)}{_obstacles(told, 'Break')}")
+        raise AssertionError(f"{_name(f)} breaks the graph: {counts_text(told)}{obstacle_texts(told, 'Break')}")
     return told
 
 
@@ -122,16 +123,16 @@ def assert_recompiles(f: Any, calls: Iterable[Any], *, at_most: int = 0, dynamic
     bound = _bound(calls)
     _callable(f)
     compiled = f if is_compiled(f) else compile(f, backend="eager", isolate_recompiles=True, dynamic=dynamic)
-    before = {r.compile_id for r in _stats(compiled).regions}
+    before = {r.compile_id for r in stats_of(compiled).regions}
     with config.patch(on_error="raise", recompile_limit=max(config.recompile_limit, len(bound))):
         for args, kwargs in bound:
             compiled(*args, **kwargs)
-    told = _stats(compiled)
+    told = stats_of(compiled)
     made = Explanation(tuple(r for r in told.regions if r.compile_id not in before and r.recompile is not None))
     if len(made.regions) > at_most:
         times = "once" if len(made.regions) == 1 else f"{len(made.regions)} times"
         text = f"{_name(f)} compiled again {times} in {len(bound)} calls, want at most {at_most}"
-        raise AssertionError(text + _obstacles(made, "Recompile"))
+        raise AssertionError(text + obstacle_texts(made, "Recompile"))
     if not told.regions:
         raise AssertionError(_nothing(f))
     return told
@@ -200,13 +201,6 @@ def _explained(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Expl
     return told
 
 
-def _stats(compiled: Any) -> Explanation:
-    found = compilation_of(compiled)
-    if found is None and isinstance(compiled, torch.nn.Module):  # `module.compile()`
-        found = compilation_of(compiled.__dict__.get("_compiled_call_impl"))
-    return Explanation(()) if found is None else describe(found)
-
-
 def _callable(f: Any) -> None:
     if not callable(f):
         raise UserTypeError(BAD_ARGUMENT, f"got a {type(f).__name__}, want something that can be called")
@@ -237,23 +231,6 @@ def _nothing(f: Any) -> str:
     )
 
 
-def _counts(told: Explanation) -> str:
-    graphs, breaks = told.graph_count, told.graph_break_count
-    return f"{graphs} graph{'s' * (graphs != 1)}, {breaks} break{'s' * (breaks != 1)}"
-
-
-def _obstacles(told: Explanation, kind: str) -> str:
-    """Line, reason and cure of each, in the words of `torchjit.explain` without its times."""
-    texts: list[str] = []
-    for obstacle in told.obstacles:
-        if obstacle.kind == kind:
-            lines = [f"{kind} {len(texts) + 1}: {'; '.join(obstacle.texts)}"]
-            lines += obstacle.location.render().splitlines() if obstacle.location else []
-            lines += [f"{'hint' if kind == 'Break' else 'avoid it'}: {cure}" for cure in obstacle.cures]
-            texts.append("\n" + "\n    ".join(lines))
-    return "".join(texts)
-
-
 # ---------------------------------------------------------------------- two runs
 def _run(
     f: Any,
@@ -273,7 +250,7 @@ def _run(
     stance = set_stance("force_eager") if compile is None else contextlib.nullcontext()
     with stance, config.patch(on_error="raise"):
         outcome = outcome_of(called, args, kwargs, gradients=gradients)
-    return outcome, bool(_stats(called).regions)
+    return outcome, bool(stats_of(called).regions)
 
 
 def _stage(run: Callable[[], tuple[Outcome, bool]], wanted: Outcome, rtol: float | None, atol: float | None) -> str:

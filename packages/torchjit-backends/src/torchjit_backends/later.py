@@ -1,0 +1,86 @@
+"""Backends that import what compiles when the first graph comes: a process whose regions are all on disk does without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from torchjit_backends.options import Options
+from torchjit_session.backend_calls import Backend
+
+if TYPE_CHECKING:  # what it imports later
+    import torch
+
+    from torchjit_inductor import InductorSettings
+
+__all__ = ["LaterBackend", "aot_eager_backend", "inductor_backend"]
+
+
+@final
+class LaterBackend:
+    """A backend whose parts are imported when it is first needed: see `torchjit_session.loading.LoadedLater`.
+
+    Args:
+        make: imports what it needs, and makes it.
+        stored_as: what tells it from others in the keys of entries on disk; None: nothing of it is stored.
+    """
+
+    def __init__(self, make: Callable[[], Backend], stored_as: Mapping[str, Any] | None) -> None:
+        self._make = make
+        self._made: Backend | None = None
+        self.stored_as = stored_as
+
+    @property
+    def is_loaded(self) -> bool:
+        """Is there nothing to import any more?"""
+        return self._made is not None
+
+    def load(self) -> None:
+        """Import its parts."""
+        self._backend()
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """What it makes of a graph."""
+        return self._backend()(gm, example_inputs)
+
+    def _backend(self) -> Backend:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+def inductor_backend(options: Options, kernels: InductorSettings) -> LaterBackend:
+    """See `pipeline.inductor_backend`."""
+
+    def make() -> Backend:
+        from torchjit_backends import pipeline  # noqa: PLC0415  # what compiles
+
+        return pipeline.inductor_backend(options, kernels)
+
+    return LaterBackend(make, _stored_as("inductor", options, kernels.compiler))
+
+
+def aot_eager_backend(options: Options) -> LaterBackend:
+    """See `pipeline.aot_eager_backend`."""
+
+    def make() -> Backend:
+        from torchjit_backends import pipeline  # noqa: PLC0415  # what compiles
+
+        return pipeline.aot_eager_backend(options)
+
+    return LaterBackend(make, _stored_as("aot_eager", options))
+
+
+def _stored_as(name: str, options: Options, *more: Any) -> Mapping[str, Any] | None:
+    """What tells a backend from others in the keys of entries on disk. None: its graphs are for the objects that they have seen."""
+    if options.freezing:
+        return None
+    values = attrs.asdict(options, recurse=False)
+    said = {
+        k: [p.id for p in v] if k.endswith("_pass") else v
+        for k, v in values.items()
+        if not k.startswith(("trace", "graph_"))
+    }
+    return {"name": name, "options": said, "more": more}
