@@ -66,12 +66,12 @@ def test_an_error_of_the_users_backend_is_shown() -> None:
 
 
 def test_internal_errors_do_not_surface(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torchjit_vm
+    import torchjit_session.capture
 
     def explode(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(torchjit_vm, "capture", explode)
+    monkeypatch.setattr(torchjit_session.capture, "capture", explode)
     compiled = torchjit.compile(lambda x: x * 3, backend="eager", on_error="eager")
     with pytest.warns(RuntimeWarning, match="TJ-API-021"):
         torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 3.0))

@@ -22,7 +22,7 @@ from torchjit_inductor.cpp import folders
 from torchjit_inductor.lowering.registry import LOWERINGS
 
 STAGES = {
-    "capture": "torchjit_vm.capture",
+    "capture": "torchjit_session.capture.capture",
     "operators": "torchjit_fx.metas.MetaService.__init__",
     "guards": "torchjit_guards.GuardProgram",
     "backend": "torchjit_aot.entry._Compilation",

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import torchjit
-import torchjit_vm
+import torchjit_session.capture
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
@@ -45,7 +45,7 @@ def compiling_elsewhere(monkeypatch: pytest.MonkeyPatch, where: str) -> Iterator
             inside.set()
             leave.wait(TIMEOUT)
 
-    real = torchjit_vm.capture
+    real = torchjit_session.capture.capture
 
     def capture(*args: Any, **kwargs: Any) -> Any:
         if where == "capture":
@@ -56,7 +56,7 @@ def compiling_elsewhere(monkeypatch: pytest.MonkeyPatch, where: str) -> Iterator
         stop()
         return gm.forward
 
-    monkeypatch.setattr(torchjit_vm, "capture", capture)
+    monkeypatch.setattr(torchjit_session.capture, "capture", capture)
     compiled = torchjit.compile(lambda x: x * 3, backend="eager" if where == "capture" else backend)
     thread = threading.Thread(target=compiled, args=(torch.ones(2),))
     thread.start()

@@ -128,7 +128,7 @@ def _compile(
         code = _code(of_rows(_rows(source)), options["num_warps"] * 32)
         return attrs.evolve(code, parameters=len(given[0]))
 
-    monkeypatch.setattr("torchjit_inductor.triton.launch.compile_text", compile_text)
+    monkeypatch.setattr("torchjit_inductor.triton.compile.compile_text", compile_text)
     driver = RecordingDriver()
     backend = TritonBackend(InductorSettings(**settings), driver, arch)
     program = run_passes(program_of(_sums, ((4096, 3072), BF), ((4096, 3072), BF)), backend.passes({}))

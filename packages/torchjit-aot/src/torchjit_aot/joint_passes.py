@@ -47,12 +47,14 @@ class JointPass:
         wanted: by these settings?
         phase: the stretch of compile time that it is counted to.
         on_fakes: it runs on fakes, without gradients.
+        sees_all: it is somebody else's and may look at the whole graph: of equal blocks it gets all.
     """
 
     run: Callable[[JointGraph, AotSettings, _Counts], JointGraph]
     wanted: Callable[[AotSettings], object] = lambda settings: True
     phase: str | None = None
     on_fakes: bool = False
+    sees_all: bool = False
 
 
 def _decompose(joint: JointGraph, settings: AotSettings, counts: _Counts) -> JointGraph:
@@ -91,12 +93,14 @@ PASSES: tuple[JointPass, ...] = (
     JointPass(lambda joint, settings, counts: draw_from_seeds(joint), lambda s: s.functional_random, on_fakes=True),
     JointPass(_decompose, lambda s: s.decompositions, "decompose"),
     JointPass(_simplify, lambda s: s.simplify, "simplify"),
-    JointPass(lambda joint, settings, counts: run_on_joint(joint, settings.joint_passes), lambda s: s.joint_passes),
-    JointPass(_run_compiler_passes, lambda s: s.compiler_passes, "compiler passes", on_fakes=True),
+    JointPass(
+        lambda joint, settings, counts: run_on_joint(joint, settings.joint_passes),
+        lambda s: s.joint_passes,
+        sees_all=True,
+    ),
+    JointPass(_run_compiler_passes, lambda s: s.compiler_passes, "compiler passes", on_fakes=True, sees_all=True),
 )
 """What happens to every joint graph, in order."""
-_EACH_NODE, _WHOLE_GRAPH = PASSES[:4], PASSES[4:]
-"""Those that look at a node and what is around it, and those that are others' and see all of it."""
 
 
 def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:
@@ -110,11 +114,16 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
     joint = _of_equal_blocks(gm, example_inputs, settings, counts) if settings.repeated_blocks else None
     if joint is None:
         traced = _traced(_before_differentiation(gm, settings, counts), example_inputs)
-        joint = _after(_EACH_NODE, traced, settings, counts)
-    joint = _after(_WHOLE_GRAPH, joint, settings, counts)
+        joint = _after(_of_each_node(), traced, settings, counts)
+    joint = _after([each for each in PASSES if each.sees_all], joint, settings, counts)
     tell_rewrites(settings.name, +counts)
     tell_joint(settings.name, joint)
     return joint
+
+
+def _of_each_node() -> list[JointPass]:
+    """Those that look at a node and what is around it."""
+    return [each for each in PASSES if not each.sees_all]
 
 
 def _after(passes: Sequence[JointPass], joint: JointGraph, settings: AotSettings, counts: _Counts) -> JointGraph:
@@ -141,7 +150,7 @@ def _of_equal_blocks(
     try:
         small = _before_differentiation(marked(reduced), settings, few)
         joint = _traced(small, [example_inputs[k] for k in reduced.kept])
-        joint = _after(_EACH_NODE, joint, settings, few)
+        joint = _after(_of_each_node(), joint, settings, few)
         with phase("equal blocks"):
             joint = with_all_blocks(joint, reduced, gm, example_inputs)
     except (NotRepeated, GraphBreak) as refusal:  # the whole graph meets what this one has met, and has the last word

@@ -20,6 +20,7 @@ inference graph with trailing `aten.copy_`, or the backward. Nodes that a pass a
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -29,6 +30,8 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
+
+from torchjit_core.storing import relied_on
 
 if TYPE_CHECKING:
     from torchjit_aot.joint import JointGraph
@@ -105,6 +108,7 @@ def run_on_graph(graph: fx.Graph, passes: Sequence[GraphPass], fake_mode: FakeTe
         ValueError: a pass left an invalid graph.
     """
     for each in passes:
+        relied_on(_code_of(each))
         each(graph)
         try:
             graph.lint()
@@ -113,6 +117,12 @@ def run_on_graph(graph: fx.Graph, passes: Sequence[GraphPass], fake_mode: FakeTe
         if fake_mode is not None:
             with fake_mode, enable_python_dispatcher(), torch.no_grad():
                 _fill_values(graph)
+
+
+def _code_of(given: GraphPass) -> Callable[..., Any]:
+    """What runs as the pass: people edit passes and forget the id."""
+    function = given.function if isinstance(given, _FunctionPass) else given
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def run_on_joint(joint: JointGraph, passes: Sequence[GraphPass]) -> JointGraph:

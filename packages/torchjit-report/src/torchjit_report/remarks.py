@@ -36,11 +36,24 @@ KINDS: Final[dict[str, Callable[[Fields], str]]] = {
     "autotune_process_failed": lambda f: f"the process that measures kernels failed: {_of(f, 'detail')}",
     "compile_worker_failed": lambda f: f"a process that compiles kernels failed: {_of(f, 'detail')}",
     "cudagraph_captured": lambda f: f"CUDA graph recorded, number {_of(f, 'recordings')} of {_of(f, 'graph')}",
+    "entry_differs": lambda f: f"what was loaded from disk differs from what is captured: {_of(f, 'detail')}",
+    "entry_loaded": lambda f: "loaded from disk: no capture and no compilation",
+    "entry_missed": lambda f: f"an entry on disk is not for this call: {_of(f, 'why')}",
+    "entry_not_stored": lambda f: f"not stored on disk: {_of(f, 'detail')}",
+    "entry_stored": lambda f: "stored on disk, for the next process",
     "large_capture": lambda f: (
         f"a large graph: {_of(f, 'nodes')} nodes after {_seconds(f, 'seconds')}; {_of(f, 'where')}"
     ),
     "not_fused": lambda f: f"{_of(f, 'kernel')} did not join {_of(f, 'group')}: {_of(f, 'why')}",
     "postponed": lambda f: f"{_of(f, 'function')} was put off until another call: {_of(f, 'error')}",
+    "repeated_blocks": lambda f: (
+        f"{_of(f, 'name')} has {_of(f, 'blocks')} equal blocks: "
+        + (
+            f"{_of(f, 'kept')} were compiled, the others are copies"
+            if f.get("expanded")
+            else f"all compiled, {_of(f, 'detail')}"
+        )
+    ),
     "rerun": lambda f: f"{_of(f, 'function')} ran again as plain Python, as its graph raised {_of(f, 'error')}",
     "rewrites": _rewrites,
     "symbols": _symbols,
