@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import torchjit
+import torchjit_inductor.compiled  # noqa: F401  # registers all lowerings
 from torchjit_backends.attention import ATTENTION
 from torchjit_core.expr import Symbol, constant
 from torchjit_fx.control_flow import name_of
