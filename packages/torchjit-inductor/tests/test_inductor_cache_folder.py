@@ -42,6 +42,7 @@ def real() -> Compiler:
 @pytest.fixture(autouse=True)
 def nothing_is_known() -> Iterator[None]:
     before = set(folders._unusable)
+    folders._unusable.clear()  # what another file's tests left in this process
     yield
     builds._stuck.clear()
     folders._unusable.clear()
