@@ -267,6 +267,22 @@ def losses_of_some_outputs() -> None:
 
 
 @case
+def backwards_at_breaks() -> None:
+    """What stores the entry when its backward is compiled runs below the break; nothing of it is compiled."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = (x * w).sin()
+        y.sum().backward()
+        return y.detach() + 1
+
+    results = []
+    for call in (torchjit.compile(f), f):
+        w = (data(5) + 1).requires_grad_()
+        results.append((call(data(5), w), w.grad))
+    torch.testing.assert_close(*results)
+
+
+@case
 def hooks_of_modules_and_tensors() -> None:
     block, seen = nn.Linear(4, 4), []
     block.register_forward_hook(lambda module, args, out: seen.append(1) or out * 2)

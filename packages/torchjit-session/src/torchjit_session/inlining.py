@@ -36,7 +36,7 @@ __all__ = [
 
 _PACKAGES = (
     "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor", "torchjit_cudagraphs",
-    "torchjit_report", "torchjit_torch", "torchjit_backends",
+    "torchjit_report", "torchjit_store", "torchjit_torch", "torchjit_backends",
 )  # fmt: skip
 """Of torchjit, without this one."""
 # Modules whose functions do more than compute: their effects must happen each time, in Python.

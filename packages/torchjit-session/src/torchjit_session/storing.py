@@ -23,7 +23,7 @@ from torchjit_core.handlers import let_through
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shortened
 from torchjit_core.storing import NotStorable, NotYetStorable
-from torchjit_frame import Entry, FrontDoor
+from torchjit_frame import Entry, FrontDoor, eager
 from torchjit_session.collector import collector_paused
 from torchjit_session.counters import counters
 from torchjit_session.rerun import OnRaise
@@ -241,7 +241,8 @@ class Unstored:
         """More of it has been compiled."""
         site = self._site()
         if site is not None and site.terms.host.store().writes:
-            self.store(site, tuple(ref() for ref in self._slots))
+            with eager():  # a backward may run below a break, where the hook asks for whatever is called
+                self.store(site, tuple(ref() for ref in self._slots))
 
     def store(self, site: Site, slots: tuple[Any, ...]) -> None:
         """Write it, or say why not."""
