@@ -270,6 +270,24 @@ def test_time_is_spent_on_what_a_product_wants_in_memory() -> None:
     run_both(f, [x, w], settings=attrs.evolve(PARTS, recompute_time=10.0), exact=False)
 
 
+def test_the_time_allowance_treats_equal_layers_in_step() -> None:
+    x, *ws = torch.randn(64, 16), *(torch.randn(16, 16, requires_grad=True) for _ in range(12))
+
+    def f(x: torch.Tensor, *ws: torch.Tensor) -> torch.Tensor:
+        for w in ws:
+            x = F.gelu(x @ w)
+        return x
+
+    joint = joint_graph(f, [x, *ws], settings=PARTS)
+    read = [n for n in joint.graph.nodes if n.target is aten.gelu.default][:-1]  # the last one no product reads
+    assert len(read) == 11
+    patterns = set()
+    for share in (0.0, 0.03, 0.06, 0.09, 10.0):
+        saved = min_cut_partition(joint, recompute_time=share).saved
+        patterns.add("".join("s" if n in saved else "-" for n in read))
+    assert patterns == {"s" * 11, "-sss-sss-ss", "-s-s-s-s-s-", "-" * 11}
+
+
 def test_tags_of_the_captured_graph_are_honoured() -> None:
     x, w = torch.randn(64, 16), (torch.randn(16, 16) * 0.1).requires_grad_()
 

@@ -50,6 +50,8 @@ class Partition:
 
 
 _TRIES = 4
+_MANY = 8
+"""Equal values of this number or more are computed again in step."""
 _CHEAPEST = "the cheapest place to cut; what follows is computed again"
 
 Partitioner: TypeAlias = Callable[[JointGraph], Partition]
@@ -144,16 +146,16 @@ class _Cutter:
 
     def spend_time(self, start: Partition, seconds: float) -> Partition:
         """Compute cheap values again although an operator wants them in memory, the largest gain per second first."""
-        offers = [
-            (seconds_of(node) / max(1, bytes_of(node.meta["val"])), seconds_of(node), node)
-            for node, why in zip(start.saved, start.why, strict=True)
-            if why.endswith(MATERIALIZED)
-        ]
+        offers: dict[tuple[float, float], list[fx.Node]] = {}
+        for node, why in zip(start.saved, start.why, strict=True):
+            if why.endswith(MATERIALIZED):
+                cost = seconds_of(node)
+                offers.setdefault((cost / max(1, bytes_of(node.meta["val"])), cost), []).append(node)
         chosen: set[fx.Node] = set()
-        for _, cost, node in sorted(offers, key=lambda offer: offer[:2]):
-            if cost <= seconds:
-                seconds -= cost
-                chosen.add(node)
+        for (_, cost), nodes in sorted(offers.items(), key=lambda offer: offer[0]):
+            taken = _in_step(nodes, len(nodes) if cost * len(nodes) <= seconds else int(seconds / cost))
+            seconds -= cost * len(taken)
+            chosen.update(taken)
         better = self.cut(chosen) if chosen else None
         return better if better is not None and self.bytes(better) < self.bytes(start) else start
 
@@ -225,6 +227,16 @@ class _Cutter:
                 size = bytes_of(node.meta["val"]) if not isinstance(node.meta["val"], (tuple, list)) else 1
                 offers.append((seconds_of(node) / max(1, size), node))
         return [node for _, node in sorted(offers, key=lambda offer: offer[0])]
+
+
+def _in_step(nodes: Sequence[fx.Node], room: int) -> Sequence[fx.Node]:
+    """At most so many of these equal values, which are in graph order.
+
+    Of many, as a model of equal blocks has, all, every second or every fourth: then the blocks stay equal, and one is compiled for all.
+    """
+    if room >= len(nodes) or len(nodes) < _MANY:
+        return nodes[:room]
+    return next((nodes[::step] for step in (2, 4) if len(nodes[::step]) <= room), ())
 
 
 def _in_order(joint: JointGraph, needs: Needs, formulas: Mapping[fx.Node, Formula]) -> list[fx.Node]:
