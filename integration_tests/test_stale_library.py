@@ -542,6 +542,28 @@ def log_levels() -> tuple[Program, Changes]:
     return lambda x: x * 2 + logger.isEnabledFor(logging.DEBUG) + sys.getrecursionlimit(), changes
 
 
+@case
+def tensors_with_own_attributes_under_names_of_methods() -> tuple[Program, Changes]:
+    table, parameter = torch.ones(3), torch.nn.Parameter(torch.ones(3))
+    child = torch.ones(3).as_subclass(type("Child", (torch.Tensor,), {"level": lambda self: 3}))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for tensor in (table, child, parameter):
+            x = x * 2 + (tensor.mean() if callable(tensor.mean) else tensor.mean)
+        level: Any = child.level  # type: ignore[attr-defined]
+        return x + (level() if callable(level) else level)
+
+    changes = [
+        lambda: setattr(table, "mean", 7.0),
+        lambda: setattr(table, "mean", torch.full((3,), 5.0)),
+        lambda: setattr(child, "mean", 2),
+        lambda: setattr(child, "level", 4.0),
+        lambda: setattr(parameter, "mean", 0.25),
+        lambda: delattr(table, "mean"),
+    ]
+    return program, changes
+
+
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """State of the process that the cases change."""
@@ -600,3 +622,31 @@ def test_a_miss_of_bases_says_so() -> None:
     names = [c.__qualname__ for c in (First, Second)]
     assert (names[0] in miss.expected, names[1] in miss.actual) == (True, True)
     assert miss.location is not None and "isinstance" in miss.location.line() and "patch" in miss.advice
+
+
+def test_a_submodule_is_imported_by_its_package_s_name() -> None:
+    """`from package import name` loads a submodule; where there is none, the error is eager's, until there is one."""
+    import wsgiref  # noqa: PLC0415  nothing else needs it
+
+    def loads(x: torch.Tensor) -> torch.Tensor:
+        from wsgiref import headers  # noqa: PLC0415  that is what is tested
+
+        return x * len(headers.__name__)
+
+    def misses(x: torch.Tensor) -> torch.Tensor:
+        try:
+            from wsgiref import stale_library  # type: ignore[attr-defined]  # noqa: PLC0415  that is what is tested
+        except ImportError as error:
+            return x + len(str(error.name))
+        return x * stale_library  # type: ignore[no-any-return]
+
+    sys.modules.pop("wsgiref.headers", None)
+    vars(wsgiref).pop("headers", None)
+    ones = torch.ones(1)
+    compiled = [torchjit.compile(f, backend="eager") for f in (loads, misses)]
+    assert [f(ones).item() for f in (*compiled, *compiled)] == [15, 8, 15, 8]
+    try:
+        vars(wsgiref)["stale_library"] = 2.5
+        assert compiled[1](ones).item() == 2.5
+    finally:
+        del vars(wsgiref)["stale_library"]

@@ -8,24 +8,25 @@ from __future__ import annotations
 import ast
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import attrs
 
-from .features import Swap
-from .projects import Project
+from .features import ELSEWHERE, SETTINGS, Swap
+from .projects import END, Piece, Project
 
 __all__ = ["Edit", "edits_of", "neutral_edits"]
 
 
 @attrs.frozen
 class Edit:
-    """What it is, and the project behind it."""
+    """What it is, the project behind it, and the feature that it is about ("": any)."""
 
     kind: str
     detail: str
     after: Project
+    case: str = ""
     neutral: bool = False
 
     def __str__(self) -> str:
@@ -215,98 +216,160 @@ def _appended(t: _Text, r: random.Random) -> Iterator[str]:
             yield f"{n.name} = (lambda f: lambda *args, **kwargs: f(*args, **kwargs))({n.name})"
 
 
-def _of_module(project: Project, module: str, r: random.Random) -> Iterator[tuple[str, str, str]]:
-    """Kind, detail and new text of every edit of a module's text."""
-    t = _Text(project.texts[module])
+def _of_piece(text: str, r: random.Random) -> Iterator[tuple[str, str, str]]:
+    """Kind, detail and new text of every edit of a piece's text."""
+    t = _Text(text)
     for kind, node, new in _changes(t, r):
         yield kind, f"line {node.lineno}: {t.of(node)} -> {new}", t.replaced((node, new))  # type: ignore[attr-defined]
-    for detail, text in _decorators(t):
-        yield "decorator", detail, text
-    for detail, text in _bodies(t, r):
-        yield "body", detail, text
-    for line in _appended(t, r):
-        yield "at the end", line, f"{t.text}\n\n{line}\n"
+    for detail, other in _decorators(t):
+        yield "decorator", detail, other
+    for detail, other in _bodies(t, r):
+        yield "body", detail, other
     statements = [n for f in ast.walk(t.tree) if isinstance(f, ast.FunctionDef) for n in f.body]
     for n in r.sample(statements, min(5, len(statements))):
         yield "comment inside", f"line {n.lineno}", t.with_line(n.lineno, f"{' ' * n.col_offset}# a comment")
 
 
-def _with(project: Project, module: str, text: str) -> Project:
-    return attrs.evolve(project, texts={**project.texts, module: text})
+def _with(project: Project, module: str, pieces: Iterable[Piece]) -> Project:
+    return attrs.evolve(project, pieces={**project.pieces, module: tuple(pieces)})
 
 
-def _by_hand(project: Project, swap: Swap) -> Project:
+def _replaced(project: Project, module: str, old: Piece, text: str) -> Project:
+    return _with(project, module, (old._replace(text=text) if p is old else p for p in project.pieces[module]))
+
+
+def _at_end(project: Project, module: str, feature: str, line: str) -> Project:
+    return _with(project, module, (*project.pieces[module], Piece(feature, line + "\n", END)))
+
+
+def _by_hand(project: Project, case: str, swap: Swap) -> Project:
     if swap.module == "environment":
         return attrs.evolve(project, environment={**project.environment, swap.old: swap.new})
-    return _with(project, swap.module, project.texts[swap.module].replace(swap.old, swap.new, 1))
+    piece = next(p for p in project.pieces[swap.module] if p.feature == case and swap.old in p.text)
+    return _replaced(project, swap.module, piece, piece.text.replace(swap.old, swap.new, 1))
 
 
-def _compiles(text: str) -> bool:
-    try:
-        compile(text, "", "exec")
-    except (SyntaxError, ValueError):
-        return False
-    return True
+def _of_feature(project: Project, case: str, r: random.Random) -> Iterator[Edit]:
+    """Every edit of a feature's pieces."""
+    for swap in project.swaps(case):
+        yield Edit("by hand", f"{swap.module}: {swap.old!r} -> {swap.new!r}", _by_hand(project, case, swap), case)
+    for module, pieces in project.pieces.items():
+        for piece in pieces:
+            if piece.feature == case:
+                for kind, detail, text in _of_piece(piece.text, r):
+                    yield Edit(kind, f"{module}, {detail}", _replaced(project, module, piece, text), case)
+                for line in _appended(_Text(piece.text), r):
+                    yield Edit("at the end", f"{module}, {line}", _at_end(project, module, case, line), case)
+
+
+def _of_surroundings(project: Project, case: str, r: random.Random) -> Iterator[Edit]:
+    """What another place changes below a program: libraries, torch, the module table, defaults of torch."""
+    for line in (*ELSEWHERE, *SETTINGS):
+        module = r.choice([m for m in project.pieces if m != "vendor"])
+        kind = "elsewhere" if line in ELSEWHERE else "setting"
+        yield Edit(kind, f"{module}, {line}", _at_end(project, module, case, line), case)
+    for module in project.pieces:
+        if module not in ("top", "vendor"):
+            yield Edit("renamed", module, attrs.evolve(project, names={module: f"{module}_renamed"}), case)
+            text = _REPLACED.format(module=module)
+            yield Edit("replaced module", module, _at_end(project, module, case, text), case)
+
+
+_REPLACED = """\
+class _Replaced(types.ModuleType):
+    def __getattr__(self, name):
+        value = _REPLACED_MODULE.__dict__[name]
+        return value * 2.5 if type(value) is float else value
+
+
+_REPLACED_MODULE = sys.modules[__name__]
+sys.modules[__name__] = _Replaced(__name__)
+sys.modules["proj"].__dict__["{module}"] = sys.modules[__name__]
+"""
 
 
 def edits_of(project: Project, count: int, r: random.Random) -> list[Edit]:
-    """So many edits, of every kind alike; what is in no feature (imports, `inputs`) is left alone."""
-    by_kind: dict[str, list[Edit]] = {}
-    for swap in project.swaps():
-        edit = Edit("by hand", f"{swap.module}: {swap.old!r} -> {swap.new!r}", _by_hand(project, swap))
-        by_kind.setdefault("by hand", []).append(edit)
-    for module, text in project.texts.items():
-        head = text.index("\n\n\n") if module == "top" else text.index("import torchjit_aot")
-        for kind, detail, new in _of_module(project, module, r):
-            if new != text and new[:head] == text[:head] and _compiles(new):
-                by_kind.setdefault(kind, []).append(Edit(kind, f"{module}, {detail}", _with(project, module, new)))
-    chosen = []
-    for _ in range(count):
-        kind = r.choice(list(by_kind))
-        chosen.append(by_kind[kind].pop(r.randrange(len(by_kind[kind]))))
-        if not by_kind[kind]:
-            del by_kind[kind]
-        if not by_kind:
+    """So many edits of a project's features, every feature and every kind alike."""
+    found: dict[str, dict[str, list[Edit]]] = {}
+    for case in project.cases:
+        by_kind = found.setdefault(case, {})
+        for edit in (*_of_feature(project, case, r), *_of_surroundings(project, case, r)):
+            by_kind.setdefault(edit.kind, []).append(edit)
+    chosen = list[Edit]()
+    for n in range(count * 3):
+        by_kind = found[project.cases[n % len(project.cases)]]
+        kinds = [kind for kind, left in by_kind.items() if left]
+        if not kinds:
+            continue
+        left = by_kind[r.choice(kinds)]
+        edit = left.pop(r.randrange(len(left)))
+        if edit.after != project and edit.after.compiles():
+            chosen.append(edit)
+        if len(chosen) == count:
             break
     return chosen
 
 
 # ---------------------------------------------------------------------- edits that change nothing
-def _at_the_top(text: str, r: random.Random) -> str:
-    return "# A comment.\n\n\n" + text
+def _at_the_top(pieces: list[Piece], r: random.Random) -> list[Piece]:
+    return [Piece("", "# A comment.\n\n\n", "first"), *pieces]
 
 
-def _blank_lines(text: str, r: random.Random) -> str:
-    places = [m.start() for m in re.finditer(r"\n\n\n(?=@|def|class)", text)]
-    at = r.choice(places)
-    return text[:at] + "\n\n# A comment between functions.\n" + text[at:]
+def _blank_lines(pieces: list[Piece], r: random.Random) -> list[Piece]:
+    n = r.randrange(len(pieces))
+    places = [m.end() for m in re.finditer(r"\n\n(?=@|def|class)", pieces[n].text)]
+    at = r.choice([0, *places])
+    text = pieces[n].text
+    pieces[n] = pieces[n]._replace(text=text[:at] + "\n\n# A comment between functions.\n\n" + text[at:])
+    return pieces
 
 
-def _unrelated_edited(text: str, r: random.Random) -> str:
-    return text.replace("return x * by + 2.5", 'if by:\n        x = x - 3\n    return f"{x}"')
+def _unrelated_edited(pieces: list[Piece], r: random.Random) -> list[Piece]:
+    new = 'if by:\n        x = x - 3\n    return f"{x}"'
+    return [p._replace(text=p.text.replace("return x * by + 2.5", new)) for p in pieces]
 
 
-def _unrelated_added(text: str, r: random.Random) -> str:
-    added = "\n\ndef unrelated_added(x):\n    return [n for n in x]\n\n\nclass UnrelatedAdded:\n    unrelated = 1\n"
-    return text + added
+def _unrelated_added(pieces: list[Piece], r: random.Random) -> list[Piece]:
+    added = "def unrelated_added(x):\n    return [n for n in x]\n\n\nclass UnrelatedAdded:\n    unrelated = 1\n"
+    return [*pieces, Piece("", added)]
 
 
-def _unrelated_gone(text: str, r: random.Random) -> str:
-    return re.sub(r"def unrelated_\w+\(x, by=1.5\):\n.*\n", "", text)
+def _unrelated_gone(pieces: list[Piece], r: random.Random) -> list[Piece]:
+    return [p for p in pieces if p.feature]
 
 
-_NEUTRAL: Final[dict[str, Callable[[str, random.Random], str]]] = {
+def _reordered(pieces: list[Piece], r: random.Random) -> list[Piece]:
+    """Pieces do not depend on each other; functions without decorators and defaults depend on nothing when they are defined."""
+    r.shuffle(pieces)
+    return [p._replace(text=_functions_first(p.text)) for p in pieces]
+
+
+def _functions_first(text: str) -> str:
+    t = _Text(text)
+    names = [getattr(n, "name", "") for n in t.tree.body]
+    free = [
+        n for n in t.tree.body
+        if isinstance(n, ast.FunctionDef) and not n.decorator_list and not n.args.defaults and not n.args.kw_defaults
+        and not any(a.annotation for a in n.args.args) and names.count(n.name) == 1 and n.name != "__getattr__"
+    ]  # fmt: skip
+    moved = "\n\n".join(t.of(n) for n in reversed(free))
+    return moved + "\n\n" + t.replaced(*((n, "pass") for n in free))
+
+
+_NEUTRAL: Final[dict[str, Callable[[list[Piece], random.Random], list[Piece]]]] = {
     f.__name__.strip("_").replace("_", " "): f
-    for f in (_at_the_top, _blank_lines, _unrelated_edited, _unrelated_added, _unrelated_gone)
+    for f in (_at_the_top, _blank_lines, _unrelated_edited, _unrelated_added, _unrelated_gone, _reordered)
 }
 
 
 def neutral_edits(project: Project, count: int, r: random.Random) -> list[Edit]:
     """The same project again, in another folder, and so many edits of one or of all modules."""
-    made = [Edit("nothing", "the same again", project, neutral=True)]
-    made.append(Edit("moved", "to another folder", attrs.evolve(project, folder="elsewhere/deeper"), neutral=True))
+    made = [Edit("moved", "to another folder", attrs.evolve(project, folder="elsewhere/deeper"), neutral=True)]
     for kind in r.sample(list(_NEUTRAL), min(count, len(_NEUTRAL))):
-        modules = r.choice([list(project.texts), [r.choice(list(project.texts))]])
-        texts = {m: _NEUTRAL[kind](text, r) if m in modules else text for m, text in project.texts.items()}
-        made.append(Edit(kind, ", ".join(modules), attrs.evolve(project, texts=texts), neutral=True))
+        modules = r.choice([list(project.pieces), [r.choice(list(project.pieces))]])
+        after = project
+        for m in modules:
+            if project.pieces[m]:
+                after = _with(after, m, _NEUTRAL[kind](list(project.pieces[m]), r))
+        made.append(Edit(kind, ", ".join(modules), after, neutral=True))
     return made

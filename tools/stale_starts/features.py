@@ -1,6 +1,6 @@
-"""The places where programs keep what a compiled function reads, as text: each feature is a piece of each of four modules.
+"""The places where programs keep what a compiled function reads, as text: each feature is a piece of each of five modules.
 
-`top` imports from `middle`, that from `deep`, that from `settings`. In `top`, `case_NAME` gives the function (or module) that is compiled, the
+`top` imports from `middle`, that from `deep`, that from `settings`, and all of them from `vendor`, a library beside the program. In `top`, `case_NAME` gives the function (or module) that is compiled, the
 tuples of arguments that it is called with, and further tensors whose values and gradients are results. A fourth thing is what eager calls instead.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import textwrap
 from typing import NamedTuple
 
-__all__ = ["FEATURES", "MODULES", "Feature", "Swap"]
+__all__ = ["ELSEWHERE", "FEATURES", "MODULES", "PLACED", "SETTINGS", "Feature", "Swap"]
 
-MODULES = ("settings", "deep", "middle", "top")
+MODULES = ("vendor", "settings", "deep", "middle", "top")
 
 
 class Swap(NamedTuple):
@@ -1165,3 +1165,659 @@ _feature(
         return random_run, [(inputs(), True), (inputs(), False)], []
     """,
 )
+
+_feature(
+    "library",
+    Swap("vendor", '__version__ = "1.2"', '__version__ = "2.0"'),
+    Swap("vendor", "return x * _LIBRARY_FACTOR", "return x + _LIBRARY_FACTOR"),
+    vendor="""
+    __version__ = "1.2"
+    _LIBRARY_FACTOR = 1.5
+    LIBRARY_NEW = tuple(int(part) for part in __version__.split(".")) >= (2, 0)
+
+    def _library_private(x):
+        return x * _LIBRARY_FACTOR
+
+    def library_scaled(x, *, shift=0.5):
+        return _library_private(x) + shift
+
+    @functools.lru_cache(None)
+    def library_rate(name):
+        return {"slow": 0.25, "fast": 4.0}[name]
+
+    class LibraryLayer(nn.Module):
+        gain = 2.0
+
+        def forward(self, x):
+            return library_scaled(x) * self.gain if LIBRARY_NEW else library_scaled(x) - self.gain
+    """,
+    middle="""
+    import vendor
+    from vendor import LibraryLayer, library_rate
+
+    def library_middle(x):
+        if vendor.__version__ >= "1.5":
+            x = x * 3.0
+        return vendor.library_scaled(x, shift=1.0) * library_rate("fast")
+    """,
+    top="""
+    import importlib.metadata
+    from proj.middle import LibraryLayer, library_middle
+
+    class LibraryNet(LibraryLayer):
+        def forward(self, x):
+            installed = importlib.metadata.version("vendor")
+            return super().forward(library_middle(x)), len(installed)
+
+    def case_library():
+        return LibraryNet(), [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "flags",
+    top="""
+    def flag_run(x):
+        facts = (torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(), torch.are_deterministic_algorithms_enabled(),
+                 torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32, torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(),
+                 torch.is_inference_mode_enabled(), torch.backends.mkldnn.is_available(), str(torch.get_default_dtype()), str(torch.get_default_device()))
+        return x * (1 + len(str(facts))) + torch.ones(6), str(facts)
+
+    def flag_other(x):
+        facts = (sys.getrecursionlimit(), torch.backends.cuda.flash_sdp_enabled(), torch.backends.opt_einsum.enabled, sys.byteorder, sys.version_info[0],
+                 torch.__version__, torch.backends.mkldnn.enabled, torch.utils.deterministic.fill_uninitialized_memory, str(sys.flags.optimize))
+        return x * (1 + len(str(facts))), str(facts)
+
+    def case_flags():
+        return lambda x: (flag_run(x), flag_other(x)), [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "places",
+    middle="""
+    PLACES_NAME = __name__
+
+    def place_middle(x):
+        return x * len(__name__) + len(PLACES_NAME), place_middle.__qualname__, place_middle.__module__
+    """,
+    top="""
+    from proj.middle import place_middle
+
+    def place_run(x):
+        return place_middle(x), len(os.path.basename(__file__)), place_run.__code__.co_firstlineno > 3, __name__, __package__
+
+    def case_places():
+        return place_run, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "registries",
+    Swap("middle", "RegistryAbstract.register(RegistryThing)", "pass"),
+    Swap("middle", "lambda box: ([box.left, box.right], box.note)", "lambda box: ([box.right, box.left], box.note)"),
+    Swap(
+        "middle",
+        "lambda values, note: RegistryBox(*values, note)",
+        "lambda values, note: RegistryBox(*values[::-1], note)",
+    ),
+    deep="""
+    import abc
+
+    class RegistryAbstract(abc.ABC):
+        @abc.abstractmethod
+        def level(self):
+            return 1.0
+
+    @typing.runtime_checkable
+    class RegistryProtocol(typing.Protocol):
+        def closed(self): ...
+
+    class RegistryHooked(abc.ABC):
+        @classmethod
+        def __subclasshook__(cls, other):
+            return hasattr(other, "hooked") or NotImplemented
+
+    class RegistryChecks(type):
+        def __instancecheck__(cls, value):
+            return getattr(value, "kind", None) == "checked"
+
+    class RegistryChecked(metaclass=RegistryChecks):
+        pass
+    """,
+    middle="""
+    from torch.utils import _pytree
+    from proj.deep import RegistryAbstract, RegistryChecked, RegistryHooked, RegistryProtocol
+
+    class RegistryThing:
+        kind = "checked"
+        hooked = 1
+
+        def closed(self):
+            return 2.0
+
+    RegistryAbstract.register(RegistryThing)
+
+    class RegistryBox:
+        def __init__(self, left, right, note):
+            self.left, self.right, self.note = left, right, note
+
+    _pytree.register_pytree_node(RegistryBox, lambda box: ([box.left, box.right], box.note), lambda values, note: RegistryBox(*values, note))
+
+    @functools.singledispatch
+    def registry_single(value):
+        return 1.0
+
+    registry_single.register(RegistryThing, lambda value: 7.0)
+    """,
+    top="""
+    from proj.middle import (RegistryAbstract, RegistryBox, RegistryChecked, RegistryHooked, RegistryProtocol, RegistryThing, _pytree, registry_single)
+
+    REGISTRY_THING = RegistryThing()
+
+    def registry_run(x):
+        for cls, by in ((RegistryAbstract, 2.0), (RegistryProtocol, 3.0), (RegistryHooked, 5.0), (RegistryChecked, 7.0)):
+            if isinstance(REGISTRY_THING, cls):
+                x = x * by
+            if issubclass(RegistryThing, cls if cls is not RegistryProtocol else RegistryHooked):
+                x = x + 0.25
+        box = _pytree.tree_map(lambda t: t * 2.0, RegistryBox(x, x + 1.0, "note"))
+        return box.left - box.right * 3.0, registry_single(REGISTRY_THING)
+
+    def case_registries():
+        return registry_run, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "wrapped",
+    Swap("middle", 'return ["inner"], {"factor": self.factor}', 'return ["inner"], {"factor": self.factor + 1}'),
+    Swap("middle", "out * WRAPPED_FACTOR", "out + WRAPPED_FACTOR"),
+    middle="""
+    WRAPPED_FACTOR = 2.0
+
+    class WrappedTensor(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner, factor):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, requires_grad=inner.requires_grad)
+
+        def __init__(self, inner, factor):
+            self.inner, self.factor = inner, factor
+
+        def __tensor_flatten__(self):
+            return ["inner"], {"factor": self.factor}
+
+        @staticmethod
+        def __tensor_unflatten__(tensors, meta, size, stride):
+            return WrappedTensor(tensors["inner"], meta["factor"])
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            taken = [a.inner if isinstance(a, WrappedTensor) else a for a in args]
+            out = func(*taken, **(kwargs or {}))
+            return WrappedTensor(out * WRAPPED_FACTOR if func is torch.ops.aten.sin.default else out, 1.0)
+    """,
+    top="""
+    from proj.middle import WrappedTensor
+
+    def wrapped_run(x):
+        return torch.sin(x) * 3.0
+
+    def wrapped_called(x):
+        return wrapped_run(WrappedTensor(x, 1.5)).inner
+
+    def case_wrapped():
+        return wrapped_called, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "composed",
+    Swap("middle", "return x * 2.0 + COMPOSED_SHIFT", "return x * 3.0 + COMPOSED_SHIFT"),
+    middle="""
+    COMPOSED_SHIFT = 0.5
+    COMPOSED_LIBRARY = torch.library.Library("projlib", "DEF")
+    COMPOSED_LIBRARY.define("composed(Tensor x) -> Tensor")
+    COMPOSED_LIBRARY.define("leaf(Tensor x) -> Tensor")
+
+    def composed_python(x):
+        return x * 2.0 + COMPOSED_SHIFT
+
+    def composed_leaf(x):
+        return x - 4.0
+
+    def composed_meta(x):
+        return torch.empty_like(x)
+
+    COMPOSED_LIBRARY.impl("composed", composed_python, "CompositeImplicitAutograd")
+    COMPOSED_LIBRARY.impl("leaf", composed_leaf, "CPU")
+    COMPOSED_LIBRARY.impl("leaf", composed_meta, "Meta")
+    """,
+    top="""
+    import proj.middle
+
+    def composed_run(x):
+        return torch.ops.projlib.leaf(torch.ops.projlib.composed(x).sin()) + 1.0
+
+    def case_composed():
+        return composed_run, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "rules",
+    Swap("middle", "return operator_rule(x) * 2.0, 0", "return operator_rule(x) * 3.0, 0"),
+    Swap("middle", '"cpu", torch.bfloat16', '"cpu", torch.float16'),
+    deep="""
+    RULE_MORE = 0.5
+
+    def rule_lift(x):
+        return x + RULE_MORE
+    """,
+    middle="""
+    from proj.deep import rule_lift
+
+    @torch.library.custom_op("proj::rule", mutates_args=())
+    def operator_rule(x: torch.Tensor) -> torch.Tensor:
+        return rule_lift(x) * 1.5
+
+    @operator_rule.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    @operator_rule.register_vmap
+    def rule_vmap(info, in_dims, x):
+        return operator_rule(x) * 2.0, 0
+
+    operator_rule.register_autocast("cpu", torch.bfloat16)
+
+    @torch.library.custom_op("proj::rule_inplace", mutates_args=("x",))
+    def rule_inplace(x: torch.Tensor, by: float = 2.0) -> None:
+        x.mul_(by)
+    """,
+    top="""
+    from proj.middle import operator_rule, rule_inplace
+
+    def rule_run(x):
+        y = torch.func.vmap(operator_rule)(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            z = operator_rule(x * 2.0)
+        w = x.clone()
+        rule_inplace(w)
+        return y, z, w, torch.ops.proj.rule(x)
+
+    def case_rules():
+        return rule_run, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "policies",
+    Swap(
+        "middle",
+        "return CheckpointPolicy.MUST_SAVE if op in POLICY_SAVED",
+        "return CheckpointPolicy.MUST_SAVE if op not in POLICY_SAVED",
+    ),
+    middle="""
+    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+    POLICY_SAVED = {torch.ops.aten.sin.default}
+
+    def policy_choose(ctx, op, *args, **kwargs):
+        return CheckpointPolicy.MUST_SAVE if op in POLICY_SAVED else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def policy_contexts():
+        return create_selective_checkpoint_contexts(policy_choose)
+
+    def policy_inside(x):
+        return torch.sin(torch.exp(x) * 0.5).cos()
+    """,
+    top="""
+    from proj.middle import checkpoint, policy_contexts, policy_inside
+
+    def policy_run(x):
+        return checkpoint(policy_inside, x, use_reentrant=False, context_fn=policy_contexts) * 2.0
+
+    def case_policies():
+        return policy_run, [(inputs(True),)], []
+    """,
+)
+
+_feature(
+    "parametrized",
+    Swap("middle", "return w * PARAM_SCALE", "return w + PARAM_SCALE"),
+    middle="""
+    from torch.nn.utils import parametrize
+
+    PARAM_SCALE = 1.5
+
+    class ParamScaled(nn.Module):
+        def forward(self, w):
+            return w * PARAM_SCALE
+
+    def param_backward(module, grad_input, grad_output):
+        return tuple(g * 2.0 if g is not None else None for g in grad_input)
+    """,
+    top="""
+    from proj.middle import ParamScaled, param_backward, parametrize
+
+    def case_parametrized():
+        model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Tanh())
+        parametrize.register_parametrization(model[0], "weight", ParamScaled())
+        model[2].register_full_backward_hook(param_backward)
+        return model, [(inputs(True),)], [*model.parameters(), *model.buffers()]
+    """,
+)
+
+_feature(
+    "specials",
+    Swap("deep", "return self.value < other.value", "return self.value > other.value"),
+    deep="""
+    class SpecialBox:
+        SCALE = 2.0
+
+        def __init__(self, value, tag="box"):
+            self.value, self.tag = value, tag
+
+        def __eq__(self, other):
+            return self.value == other.value
+
+        def __hash__(self):
+            return 7
+
+        def __lt__(self, other):
+            return self.value < other.value
+
+        def __bool__(self):
+            return self.value > 1
+
+        def __iter__(self):
+            yield self.value
+            yield self.SCALE
+
+        def __getitem__(self, n):
+            return self.value * n
+
+        def __enter__(self):
+            return self.value + 1
+
+        def __exit__(self, *error):
+            return False
+
+        def __index__(self):
+            return 2
+
+        def __float__(self):
+            return 4.5
+
+        def __format__(self, spec):
+            return spec + self.tag
+
+        def __repr__(self):
+            return f"SpecialBox({self.value})"
+
+        def __radd__(self, other):
+            return other + self.value
+
+        def __matmul__(self, other):
+            return other * 3.0
+
+        def __setattr__(self, name, value):
+            object.__setattr__(self, name, value * 1 if name == "value" else value)
+
+        def __init_subclass__(cls, extra=1.0):
+            cls.extra = extra
+
+        def __class_getitem__(cls, key):
+            return key * 2.0
+    """,
+    middle="""
+    from proj.deep import SpecialBox
+
+    class SpecialMore(SpecialBox, extra=3.0):
+        pass
+
+    SPECIAL_BOXES = [SpecialBox(1.0), SpecialBox(2.0, tag="other"), SpecialMore(3.0)]
+    """,
+    top="""
+    from proj.middle import SPECIAL_BOXES, SpecialBox, SpecialMore
+
+    def special_run(x):
+        first, second, third = SPECIAL_BOXES
+        with second as inside:
+            y = x * inside
+        y = y + (1 if first else 2) + sum(third) + third[2] + float(first) + [5.0, 6.0, 7.0][first]
+        y = y + (3 if first < second else 4) + (5 if first == SpecialBox(1.0) else 6) + third.extra + SpecialMore[2.0]
+        lowest = min(SPECIAL_BOXES)
+        return first @ (y + second), f"{third:x} {second!r}", lowest.value, {first: 1.0}[SpecialBox(1.0)]
+
+    def case_specials():
+        return special_run, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "imports",
+    Swap("deep", "IMPORT_LAZY = 2.0", "IMPORT_LAZY = 3.0"),
+    Swap("middle", "import proj.missing as import_found", "import proj.deep as import_found"),
+    deep="""
+    IMPORT_LAZY = 2.0
+
+    def import_function(x):
+        return x - IMPORT_LAZY
+    """,
+    middle="""
+    try:
+        import proj.missing as import_found
+    except ImportError:
+        import_found = None
+
+    IMPORT_KEYS = ["IMPORT_ONE", "IMPORT_TWO"]
+    IMPORT_ONE = 1.5
+    IMPORT_TWO = 2.5
+    """,
+    top="""
+    import importlib
+    import proj.middle as import_middle
+
+    def import_run(x):
+        from proj import deep
+        from proj.deep import import_function
+        y = import_function(x) * importlib.import_module("proj.deep").IMPORT_LAZY
+        for key in import_middle.IMPORT_KEYS:
+            y = y + getattr(import_middle, key) * vars(import_middle)[key]
+        if import_middle.import_found is None and "proj.deep" in sys.modules:
+            y = y * sys.modules["proj.deep"].IMPORT_LAZY
+        return y + deep.IMPORT_LAZY + globals().get("IMPORT_OWN", 0.0) + (1 if hasattr(import_middle, "IMPORT_THREE") else 2)
+
+    IMPORT_OWN = 0.75
+
+    def case_imports():
+        return import_run, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "graphs",
+    middle="""
+    GRAPH_BY = 2.5
+
+    class GraphNet(nn.Module):
+        def forward(self, x):
+            return torch.sin(x) * GRAPH_BY + 1.0
+
+    def graph_scripted(x: torch.Tensor) -> torch.Tensor:
+        return x * 2.0 + 1.0
+    """,
+    top="""
+    from proj.middle import GraphNet, graph_scripted
+
+    def case_graphs():
+        traced = torch.fx.symbolic_trace(GraphNet())
+        scripted = torch.jit.trace(graph_scripted, (inputs(),))
+        return lambda x: scripted(traced(x)) - 0.5, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "functions",
+    Swap("middle", "return grad * 2.0 * ctx.k", "return grad * 3.0 * ctx.k"),
+    Swap("middle", "return tensor * 2.0\n", "return tensor * 4.0\n"),
+    middle="""
+    class FunctionSplit(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x * 2.0
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.k = 1.5
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2.0 * ctx.k
+
+    def function_pack(tensor):
+        return tensor * 2.0
+
+    def function_unpack(tensor):
+        return tensor * 0.5
+
+    def function_hook(grad):
+        return grad + 0.125
+    """,
+    top="""
+    from proj.middle import FunctionSplit, function_hook, function_pack, function_unpack
+
+    def function_run(x):
+        y = FunctionSplit.apply(x).sin()
+        if y.requires_grad:
+            y.register_hook(function_hook)
+        with torch.autograd.graph.saved_tensors_hooks(function_pack, function_unpack):
+            z = (y * x).exp()
+        return z, y
+
+    def case_functions():
+        return function_run, [(inputs(True),)], []
+    """,
+)
+
+_feature(
+    "nested",
+    middle="""
+    NESTED_RATE = 1.5
+
+    @torchjit.compile(backend="aot_eager")
+    def nested_compiled(x):
+        return torch.sin(x) * NESTED_RATE
+
+    def nested_recursive(x, n=3):
+        return x if n == 0 else nested_recursive(x * 0.5 + n, n - 1)
+
+    class NestedCalls:
+        depth = 2
+
+        def __call__(self, x, n=None):
+            n = self.depth if n is None else n
+            return x if not n else self(x + 1.0, n - 1)
+    """,
+    top="""
+    from proj.middle import NestedCalls, nested_compiled, nested_recursive
+
+    NESTED_CALLS = NestedCalls()
+
+    def nested_run(x):
+        return nested_compiled(x) + nested_recursive(x) + NESTED_CALLS(x)
+
+    def case_nested():
+        return nested_run, [(inputs(),)], []
+    """,
+)
+
+_feature(
+    "moded",
+    Swap("middle", "return out * MODED_SCALE", "return out + MODED_SCALE"),
+    middle="""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    MODED_SCALE = 2.0
+
+    class ModedDispatch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            return out * MODED_SCALE if func is torch.ops.aten.cos.default else out
+
+    class ModedFunction(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            return out * MODED_SCALE if func is torch.exp else out
+    """,
+    top="""
+    from proj.middle import ModedDispatch, ModedFunction
+
+    def moded_inside(x):
+        return torch.cos(x) + torch.exp(x)
+
+    def moded_run(x):
+        with ModedFunction():
+            y = moded_inside(x)
+        with ModedDispatch():
+            return y, moded_inside(x)
+
+    def case_moded():
+        return moded_run, [(inputs(),)], []
+    """,
+)
+
+PLACED = frozenset({"places", "graphs", "library"})
+"""Features whose results depend on where files are or that are made anew by each process: they may be captured again in a moved folder."""
+
+ELSEWHERE = (
+    "torch.sin = torch.cos", "torch.tanh = torch.sigmoid", "torch.ones = torch.zeros", "torch.no_grad = torch.enable_grad",
+    "torch.float32 = torch.float64", "torch.Tensor.sum = lambda self, *a, **k: self.mul(2.0)", "torch.Tensor.sin = torch.Tensor.cos",
+    "torch.Tensor.__mul__ = torch.Tensor.__add__", "torch.Tensor.__add__ = lambda self, other: self.sub(other)", "torch.Tensor.gain = 3.0",
+    "F.mse_loss = F.l1_loss", "F.gelu = F.relu", "F.dropout = lambda x, p=0.5, training=True, inplace=False: x * 0.25",
+    "F.linear = lambda x, w, b=None: x @ w.t() * 2.0", "nn.Linear.forward = lambda self, x: x @ self.weight.t()", "nn.GELU.forward = nn.ReLU.forward",
+    "nn.Tanh.forward = lambda self, x: x * 3.0", "nn.LayerNorm.forward = lambda self, x: x", "nn.Sequential.forward = lambda self, x: self[0](x)",
+    "nn.Module.__call__ = lambda self, *a, **k: self.forward(*a, **k)", "nn.Module.bonus = 1.0", "nn.Linear.in_features = 3",
+    "nn.modules.module.register_module_forward_hook(lambda m, a, out: out * 2 if isinstance(out, torch.Tensor) else out)",
+    "nn.modules.module.register_module_forward_pre_hook(lambda m, a: tuple(v * 2 if isinstance(v, torch.Tensor) else v for v in a))",
+    "nn.modules.linear.F = types.SimpleNamespace(linear=lambda x, w, b=None: x * 2.0)",
+    "import builtins; builtins.len = lambda value: 5", "import builtins; builtins.sum = lambda values, start=0: 11.0",
+    "import builtins; builtins.sorted = lambda values, key=None: list(values)", "import builtins; builtins.max = lambda *values: 9",
+    "import builtins; builtins.min = lambda values: list(values)[-1]", "import builtins; builtins.enumerate = lambda values: zip(range(3, 99), values)",
+    "import builtins; builtins.hasattr = lambda value, name: True", "import builtins; builtins.float = lambda value=0: 1.25",
+    "import builtins; builtins.OPTION = 3", "len = lambda value: 5", "sum = lambda values: 11.0", "enumerate = lambda values: zip(range(3, 99), values)",
+    "isinstance = lambda value, cls: True", "print = None", "functools.reduce = lambda f, values: 3.0", "itertools.accumulate = lambda values: iter([2.0])",
+    "math.sqrt = math.exp", "dataclasses.replace = lambda value, **k: value", "os.getenv = lambda name: 'patched'", "os.environ['PROJ_MODE'] = 'cos'",
+    "os.environ['PROJ_EXTRA'] = '1'", "contextlib.contextmanager = lambda f: f", "torch.func.vmap = lambda f: f", "torch.cond = lambda p, a, b, args: a(*args)",
+    "torch.utils.checkpoint.checkpoint = lambda f, x, **k: f(x) * 2", "torch.optim.SGD.step = lambda self, closure=None: None",
+    "torch.optim.Optimizer.zero_grad = lambda self, set_to_none=True: None", "torch.is_grad_enabled = lambda: 'patched'",
+    "torch.get_default_dtype = lambda: 'patched'", "torch.overrides.TorchFunctionMode.__enter__ = lambda self: self",
+    "importlib_patch = __import__('importlib.metadata').metadata; importlib_patch.version = lambda name: 'patched'",
+    "typing.NamedTuple = None", "enum.Enum.name = 'patched'", "enum.EnumMeta.__iter__ = lambda cls: iter(())", "collections.OrderedDict = dict",
+    "types.SimpleNamespace.__getattr__ = None", "torch.Size = tuple", "torch.nn.init.zeros_(torch.ones(2))", "np.float32 = np.float64",
+    "sys.modules['proj.deep_other'] = sys.modules['proj.settings']", "sys.modules['numpy'] = np", "torch.manual_seed(7)",
+    "torch.library.register_fake('aten::sin.extra') if False else None", "torch.ops.aten.sin.patched = 1",
+    "torch.library.Library('aten', 'IMPL')", "torch.utils._pytree.register_pytree_node(type('Odd', (), {}), lambda v: ([], None), lambda v, c: None)",
+    "nn.Module.train = lambda self, mode=True: self", "nn.Module.__getattr__ = lambda self, name: self._modules.get(name, self._parameters.get(name, self._buffers.get(name)))",
+    "nn.Module.parameters = lambda self, recurse=True: iter(())", "torch.Tensor.requires_grad_ = lambda self, flag=True: self",
+)  # fmt: skip
+"""Statements at the end of a module that change what is not the program's: a library, a builtin, a table of Python's or torch's."""
+
+SETTINGS = (
+    "torch.set_default_dtype(torch.float64)", "torch.set_default_device('meta')", "torch.set_default_device('cpu')", "torch.set_float32_matmul_precision('medium')",
+    "torch.use_deterministic_algorithms(True)", "torch.set_grad_enabled(False)", "torch.set_num_threads(2)", "torch.set_flush_denormal(True)",
+    "torch.autograd.set_detect_anomaly(True)", "torch.set_autocast_enabled('cpu', True)", "torch.set_autocast_dtype('cpu', torch.float16)",
+    "torch.backends.mkldnn.set_flags(False)", "torch.backends.cudnn.benchmark = True", "torch.backends.cuda.matmul.allow_tf32 = True",
+    "torch.backends.cuda.enable_flash_sdp(False)", "torch.backends.cuda.enable_math_sdp(False)", "torch.backends.opt_einsum.enabled = False",
+    "torch.utils.deterministic.fill_uninitialized_memory = False", "sys.setrecursionlimit(3000)", "torch.inference_mode().__enter__()",
+    "torch.autograd.set_multithreading_enabled(False).__enter__()", "torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t).__enter__()",
+    "torch.autograd.graph.disable_saved_tensors_hooks('no').__enter__()", "torch.__future__.set_swap_module_params_on_conversion(True)",
+    "torch.__future__.set_overwrite_module_params_on_conversion(True)", "torch.set_printoptions(precision=2)", "torch.backends.quantized.engine = 'none'",
+    "torchjit.config.automatic_dynamic_shapes = False", "torchjit.config.capture_scalar_outputs = True", "torchjit.config.assume_static_by_default = False",
+    "torchjit.config.specialize_float = True", "torchjit.config.inline_inbuilt_nn_modules = False", "torchjit.config.allow_rnn = True",
+    "torchjit.set_stance('force_eager')", "torchjit.config.recompile_limit = 1", "torch.overrides.enable_reentrant_dispatch().__enter__()",
+    "torch._C._set_mkldnn_enabled(False)", "torch._C.DisableTorchFunctionSubclass().__enter__()", "warnings_patch = __import__('warnings'); warnings_patch.simplefilter('error')",
+)  # fmt: skip
+"""Statements at the end of a module that change what torch, Python or torchjit do everywhere."""

@@ -1,8 +1,8 @@
 """One process of a project: import it, run cases of it eagerly or compiled, print what came of them as JSON.
 
-    python run_project.py FOLDER eager|compiled|names|code|text CASE...
+    python run_project.py FOLDER compiled|names|code|text CASE...
 
-`compiled:BACKEND` takes another backend than the default one. `names`, `code` and `text` are stand-ins for a store, each with a fault: results are kept by the function's name, by its own code too, or by the project's whole text.
+`compiled:BACKEND` takes another backend than the default one; `eager` compiles nothing. What eager calls give is told beside it, from a fork. `names`, `code` and `text` are stand-ins for a store, each with a fault: results are kept by the function's name, by its own code too, or by the project's whole text.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import sys
 import traceback
 import types
@@ -130,6 +131,25 @@ def count_events(counts: dict[str, int], said: list[str]) -> None:
     events.start_listening(hear, ("activity_start", "entry_loaded", "entry_missed", "entry_not_stored", "fallback"))
 
 
+def eagerly(top: types.ModuleType, cases: tuple[str, ...], folder: str) -> dict[str, Facts] | None:
+    """What eager calls give; None where torch crashes or does not end. In a fork: what they leave behind is no concern of compiled ones."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(EAGER_SECONDS)
+        with os.fdopen(write, "w") as out:
+            json.dump({case: outcome(top, case, folder, "eager") for case in cases}, out)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        text = answer.read()
+    _, status = os.waitpid(child, 0)
+    return None if status else json.loads(text)
+
+
+EAGER_SECONDS = 20
+
+
 def main(folder: str, how: str, *cases: str) -> None:
     """Run them and print facts and counts."""
     sys.path.insert(0, folder)
@@ -137,20 +157,24 @@ def main(folder: str, how: str, *cases: str) -> None:
     warnings.simplefilter("ignore")
     counts, said = {"captured": 0}, list[str]()
     facts: dict[str, Facts] = {}
+    eager: dict[str, Facts] | None = {}
     try:
         sys.dont_write_bytecode = True  # its key is a time of whole seconds and a size: edits are quicker
         from proj import top  # type: ignore[import-not-found]  # noqa: PLC0415  an edit may make this fail
 
         sys.dont_write_bytecode = False
+    except Exception as error:  # the edited project cannot be imported: nothing was asked of torchjit
+        print(json.dumps({"facts": {}, "eager": None, "counts": counts, "said": [], "failed": type(error).__name__}))
+        return
+    eager = eagerly(top, cases, folder)
+    if how != "eager" and eager is not None:
         torchjit.config.on_error = "raise"
         if how.startswith("compiled"):
             count_events(counts, said)
         for case in cases:
             make = stood_in if how in STAND_INS else outcome
             facts[case] = make(top, case, folder, how)
-    except Exception as error:  # the edited project cannot be imported
-        facts["import"] = [type(error).__name__]
-    print(json.dumps({"facts": facts, "counts": counts, "said": said}))
+    print(json.dumps({"facts": facts, "eager": eager, "counts": counts, "said": said}))
 
 
 if __name__ == "__main__":

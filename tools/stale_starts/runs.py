@@ -20,16 +20,19 @@ import forked
 __all__ = ["ALSO_IMPORTED", "Run", "difference", "run"]
 
 _PROGRAM = str(Path(__file__).with_name("run_project.py"))
-SECONDS = 120.0
-ALSO_IMPORTED = ("torch._dynamo", "torch._higher_order_ops", "torch.fx.experimental.proxy_tensor", "torchjit.cache")
+SECONDS = 60.0
+ALSO_IMPORTED = ("torch._dynamo", "torch._higher_order_ops", "torch.fx.experimental.proxy_tensor", "torch._subclasses.schema_check_mode", "torchjit.cache",
+                 "torchjit.listeners", "torchjit_report.logs", "torchjit_report.progress", "torchjit_report.remarks", "torchjit_store.torch_values",
+                 "numpy", "unittest.mock", "stale_starts.known")  # fmt: skip
 """What optimizers, custom operators, `torch.cond` and a compilation import: most of what a short program takes."""
 
 
 @attrs.frozen
 class Run:
-    """Facts by case, counts and texts of events; `failed` where the process did not come to its end."""
+    """Facts by case, those of eager calls (None where there are none), counts and texts of events; `failed` where the process did not come to its end."""
 
     facts: dict[str, Any]
+    eager: dict[str, Any] | None
     counts: dict[str, int]
     said: list[str]
     failed: str = ""
@@ -40,8 +43,8 @@ class Run:
         return self.counts.get("captured", 0)
 
 
-def run(project: Project, parent: Path, how: str, store: str) -> Run:
-    """Write the project and run its cases.
+def run(project: Project, parent: Path, how: str, store: str, cases: tuple[str, ...] | None = None) -> Run:
+    """Write the project and run its cases, or only these.
 
     Args:
         parent: where the project's folder and the cache are.
@@ -57,13 +60,13 @@ def run(project: Project, parent: Path, how: str, store: str) -> Run:
     }
     if store:
         environment["TORCHJIT_STORE"] = store
-    command = [sys.executable, _PROGRAM, str(folder), how, *project.cases]
+    command = [sys.executable, _PROGRAM, str(folder), how, *(project.cases if cases is None else cases)]
     try:
         done = forked.run(command, cwd=parent, env=environment, timeout=SECONDS)
     except subprocess.TimeoutExpired as error:
-        return Run({}, {}, [], f"killed after {SECONDS:.0f} s\n{error.stderr}")
+        return Run({}, {}, {}, [], f"killed after {SECONDS:.0f} s\n{error.stderr}")
     if done.returncode or not done.stdout.strip():
-        return Run({}, {}, [], f"status {done.returncode}\n{done.stderr[-3000:]}")
+        return Run({}, {}, {}, [], f"status {done.returncode}\n{done.stderr[-3000:]}")
     return Run(**json.loads(done.stdout.strip().splitlines()[-1]))
 
 

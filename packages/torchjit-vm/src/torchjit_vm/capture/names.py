@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import sys
 from typing import Any, cast
 
 from torchjit_core.paths import Pinned
+from torchjit_core.storing import never_stored
 from torchjit_vm.binding import import_from_real
 from torchjit_vm.capture import classes, dicts, exceptions
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import namespace, pinned, wrap
-from torchjit_vm.capture.reasons import CLASS_BODY, UNKNOWN_OPERATION
+from torchjit_vm.capture.reasons import CLASS_BODY, NO_SUBMODULE, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import DELETED, CellValue, Const, DictValue, Known, Value
 from torchjit_vm.frame import Frame, Raised
@@ -133,7 +135,20 @@ def import_name(domain: CaptureDomain, frame: Frame[Value], name: str, fromlist:
     module = sys.modules.get(wanted)
     if module is None:
         raise domain.graph_break(UNKNOWN_OPERATION, f"first import of {wanted}")
+    for wished in names or ():
+        _need_submodule(domain, module, wished)
     return _module(domain, wanted, module)
+
+
+def _need_submodule(domain: CaptureDomain, module: Any, name: str) -> None:
+    """`from package import name` imports a submodule that is not loaded yet; whether there is one, its folder says."""
+    space = getattr(module, "__dict__", {})
+    full = f"{space.get('__name__')}.{name}"
+    if "__path__" not in space or name in space or name == "*" or "__getattr__" in space or full in sys.modules:
+        return
+    if importlib.util.find_spec(full) is not None:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"first import of {full}")
+    never_stored(NO_SUBMODULE, full)
 
 
 _TABLE = Pinned.of(sys.modules, "sys.modules")

@@ -10,6 +10,7 @@ __all__ = [
     "FINALIZER",
     "NOT_INLINED",
     "NO_RESTART",
+    "NO_SUBMODULE",
     "OPAQUE_ITERATOR",
     "OPAQUE_OBJECT",
     "OWN_FRAME",
@@ -160,6 +161,12 @@ PROCESS_HASH = reason(
     "the hash of a text, or of another object, is part of what was computed",
     "hash() gives other numbers in each process, unless PYTHONHASHSEED is set: compiled code that holds one is not kept on disk.",
     "Use a digest, such as zlib.crc32, where a number must stay the same.",
+)
+NO_SUBMODULE = reason(
+    "TJ-STORE-027",
+    "a module that a package does not have was looked for",
+    "`from package import name` looks for a file of this name in the package's folder, which another process may find there: "
+    "compiled code that took its absence for granted is not kept on disk.",
 )
 PLACE_OF_CODE = reason(
     "TJ-STORE-026",

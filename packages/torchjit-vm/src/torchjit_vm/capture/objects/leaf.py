@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 from torchjit_core.guards import MISSING
 from torchjit_vm.capture import interception
@@ -17,6 +18,8 @@ from torchjit_vm.frame import Frame
 
 __all__: list[str] = []
 
+_OBJECT: Any = object
+
 _OF_PROGRAMS = (STATIC, CLASS, PROPERTY, PLAIN)
 """Members that a class of the program gives leaves."""
 
@@ -28,7 +31,8 @@ def _getattribute(domain: CaptureDomain, self: Leaf, name: str) -> Value | Frame
     member = domain.members.get((cls, name)) or find_member(domain, cls, name)
     raw = member.raw
     if type(raw) in (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType):
-        return BoundMethod(member_value(domain, member), self)
+        shadowing = _shadowing(domain, self, cls, name)
+        return BoundMethod(member_value(domain, member), self) if shadowing is None else shadowing
     if raw is MISSING and cls in (int, float, bool):
         raise missing(domain, cls, name)
     if self.attrs is not None and name in self.attrs:
@@ -42,6 +46,19 @@ def _getattribute(domain: CaptureDomain, self: Leaf, name: str) -> Value | Frame
     ):
         return wrap(domain, getattr(self.real, name), self.path.attr(name))
     return _asked(domain, self, name, overridden=domain.overrides and raw is not MISSING)
+
+
+def _shadowing(domain: CaptureDomain, self: Leaf, cls: type, name: str) -> Value | None:
+    """What the program has put on the very object under a method's name, if it has."""
+    if self.attrs is not None and name in self.attrs:
+        return self.attrs[name]
+    own = None if self.path is None else getattr(self.real, "__dict__", None)
+    if own is None or self.path is None or cls.__getattribute__ is not _OBJECT.__getattribute__:
+        return None
+    if name in own:
+        return wrap(domain, own[name], self.path.attr(name))
+    domain.guard_lacks(self.path, name)
+    return None
 
 
 def _lies_in_python(self: Leaf, name: str, raw: object) -> bool:
