@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import math
 import os
 import random
 import re
@@ -72,7 +73,7 @@ class Fuzzer:
         until: the time (monotonic) at which it ends.
     """
 
-    def __init__(self, folder: Path, store: str, until: float) -> None:
+    def __init__(self, folder: Path, store: str = "", until: float = math.inf) -> None:
         self.folder, self.store, self.until = folder, store, until
         self.tally = Tally()
         self._number = 0
