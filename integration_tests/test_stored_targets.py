@@ -105,11 +105,25 @@ def trained(module: nn.Module, *inputs: torch.Tensor) -> Callable[[Any], Any]:
     return run
 
 
+class Shifted(nn.Module):
+    """Its mask depends on no input: it is computed once, and is a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = torch.arange(6).float().sin().cumsum(0).unsqueeze(0)
+        return (x * self.scale + rows).sin()
+
+
 CONV = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, momentum=0.0), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
 MODULES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "linear": (nn.Sequential(nn.Linear(16, 8), nn.GELU(), nn.LayerNorm(8)), (4, 16)),
     "dropout": (nn.Sequential(nn.Linear(16, 8), nn.Dropout(0.4), nn.Linear(8, 2)), (4, 16)),
     "conv": (CONV, (2, 3, 9, 9)),
+    "depthwise": (nn.Sequential(nn.Conv2d(8, 8, 5, padding=2, groups=8), nn.ReLU()), (2, 8, 9, 9)),
+    "constant": (Shifted(), (3, 6)),
     "attention": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
 }
 

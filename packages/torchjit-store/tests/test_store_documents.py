@@ -125,6 +125,22 @@ def test_other_bases_are_stale() -> None:
         decode(document, table, NoExternals())
 
 
+def test_equal_atoms_of_a_class_are_the_class_own() -> None:
+    class Held:
+        rate, size, name = 0.5, 1000, "two words"
+
+    values = dict(vars(Held))
+    guards = [ClassAttrIs(Held, name, values[name]) for name in ("rate", "size", "name")]
+    table = Table()
+    document = encode(guards, table, NoExternals())
+    Held.rate, Held.size, Held.name = float("0.5"), int("1000"), " ".join(["two", "words"])  # as in another process
+    found: Any = decode(document, table, NoExternals())
+    assert all(guard.check(()) for guard in found)
+    Held.rate = 0.25
+    with pytest.raises(Stale, match="rate"):
+        decode(document, table, NoExternals())
+
+
 def test_expressions_are_interned_again() -> None:
     a, b = symbol("a"), symbol("b")
     expressions = (a, a + b * 2, (a * a + b) // (b + 1), a % 7)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from torchjit_core.storing import NotStorable
+from torchjit_store.fingerprints import mro
 from torchjit_store.origins import Finder, Origins, Stale
 
 NAME = "store_origins_program"
@@ -68,6 +69,17 @@ def outer(k):
 
 
 MADE = outer(3)
+
+
+def dispatched(name):
+    def fn(x):
+        return x
+    fn.__module__, fn.__name__ = __name__, name
+    return fn
+
+
+pick = dispatched("pick")
+ALIASED = dispatched("other")
 
 
 def logged(function):
@@ -144,7 +156,7 @@ OBJECTS: list[Callable[[Any], Any]] = [
     lambda m: m, lambda m: m.__dict__, lambda m: m.Base, lambda m: m.Config, lambda m: m.Config.__mro__, lambda m: m.CONFIG,
     lambda m: m.CONFIG.__dict__, lambda m: m.HOOKS, lambda m: m.ITEMS["first"], lambda m: m.ITEMS["first"][1],
     lambda m: m.PATTERN, lambda m: m.SIGN, lambda m: m.PICK, lambda m: m.POINT, lambda m: m.KINDS, lambda m: m.Mode.FAST,
-    lambda m: m.plain.__code__, lambda m: m.MADE.__code__,
+    lambda m: m.pick, lambda m: m.ALIASED, lambda m: m.plain.__code__, lambda m: m.MADE.__code__,
     lambda m: m.MADE.__closure__, lambda m: m.MADE.__closure__[0], lambda m: m.with_defaults.__defaults__,
     lambda m: m.with_defaults.__kwdefaults__, lambda m: m.decorated.__closure__[1],
     lambda m: m.decorated.__closure__[1].cell_contents, lambda m: m.decorated.__closure__[0].cell_contents,
@@ -374,3 +386,19 @@ def test_methods_of_atoms_are_made_again() -> None:
     finder = Finder(table)
     join: Any = finder.find(joined)
     assert join("ab") == "a, b"
+
+
+def test_modules_that_call_themselves_otherwise_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = run(SOURCE)
+    monkeypatch.setitem(module.__dict__, "__name__", "a.name.that.leads.elsewhere")
+    origins = Origins([])
+    module.plain.__module__ = "a.name.that.leads.elsewhere"
+    objects = [module, module.__dict__, module.plain]
+    references = [origins.reference(obj) for obj in objects]
+    finder = Finder(json.loads(json.dumps(origins.table())))
+    assert [finder.find(r) for r in references] == objects
+
+
+def test_torchjits_own_functions_need_no_row() -> None:
+    origins = Origins([mro])
+    assert origins.table()["functions"] == []

@@ -43,7 +43,7 @@ def test_the_programs_tensors_are_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "tensor", [torch.tensor(3), torch.tensor([]), torch.randn(3, 4).t().contiguous(), torch.empty_strided((2, 3), (1, 4)).fill_(2.5), torch.tensor([True, False]), torch.ones(2, dtype=torch.bfloat16)]
+    "tensor", [torch.tensor(3), torch.tensor([]), torch.randn(3, 4).t().contiguous(), torch.empty_strided((2, 3), (1, 4)).fill_(2.5), torch.tensor([True, False]), torch.ones(2, dtype=torch.bfloat16), torch.empty(0).set_(torch.arange(6.0).untyped_storage(), 2, (3,), (1,))]
 )  # fmt: skip
 def test_constants(tensor: Any) -> None:
     found = again([tensor], Nothing())[0]
@@ -52,7 +52,7 @@ def test_constants(tensor: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "tensor", [torch.ones(3, requires_grad=True), torch.nn.Parameter(torch.ones(3)), torch.ones(4)[1:], torch.ones(100_000), torch.ones(2, device="meta")]
+    "tensor", [torch.ones(3, requires_grad=True), torch.nn.Parameter(torch.ones(3)), torch.ones(4)[1:], torch.ones(2_000_000), torch.ones(2, device="meta")]
 )  # fmt: skip
 def test_what_is_no_constant(tensor: Any) -> None:
     with pytest.raises(NotStorable, match=r"TJ-STORE-002|tensor"):
@@ -62,7 +62,7 @@ def test_what_is_no_constant(tensor: Any) -> None:
 @pytest.mark.parametrize(
     ("tag", "data", "error"),
     [("operator", "nobody.has_this.default", Stale), ("operator", "aten.add.Tensor.x", Stale), ("operator", "aten.__class__", Stale), ("dtype", "load", FormatError),
-     ("device", "no device", FormatError), ("tensor", ["float32", [4], [1], 0], FormatError), ("tensor", ["float32", [4], [1], 7], FormatError),
+     ("device", "no device", FormatError), ("tensor", ["float32", [4], [1], 0, 0], FormatError), ("tensor", ["float32", [4], [1], 0, 7], FormatError),
      ("higher-order", "__class__", Stale), ("load", "x", Stale)],
 )  # fmt: skip
 def test_damage(tag: str, data: Any, error: type[Exception]) -> None:

@@ -62,7 +62,16 @@ def fold_constants(gm: torch.fx.GraphModule) -> Folded:
         return Folded({}, frozenset())
     with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
         values = _evaluate(gm, wanted)
-    return Folded({n: values[n] for n in wanted}, frozenset(known) - formulas - {*wanted})
+        own = {node: _without_base(values[node]) for node in wanted}
+    return Folded(own, frozenset(known) - formulas - {*wanted})
+
+
+def _without_base(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as no view: nobody else has what it is a view of, and so an entry on disk may hold it."""
+    if not tensor._is_view():
+        return tensor
+    made = torch.empty(0, dtype=tensor.dtype)
+    return made.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 def _independent(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, None]:

@@ -16,7 +16,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodT
 from typing import Any, Final, final
 
 from torchjit_core.expr import Expr, Operation, Symbol
-from torchjit_core.guards import MroIs
+from torchjit_core.guards import ClassAttrIs, MroIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import (
     AccessPath,
@@ -38,6 +38,7 @@ from torchjit_core.storing import is_maker
 from torchjit_store import generated, numpy_values, ours
 from torchjit_store.document import Data, Document, Externals, FormatError, Lookup
 from torchjit_store.encoding import FORMAT
+from torchjit_store.fingerprints import atom_text, mro, namespace
 from torchjit_store.shapes import ClassShape, class_shape
 from torchjit_store.stale import Stale
 
@@ -313,13 +314,26 @@ def _made(building: _Building, header: tuple[Any, ...], columns: Columns, raws: 
 
 def _mros(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
     made = []
-    for cls, location, *mro in zip(*columns, strict=True):
+    for cls, location, *bases in zip(*columns, strict=True):
         if not isinstance(cls, type):
             raise FormatError("bases of what is no class")
-        now = type.__dict__["__mro__"].__get__(cls)
-        if len(now) != len(mro) or any(a is not b for a, b in zip(now, mro, strict=True)):
+        now = mro(cls)
+        if len(now) != len(bases) or any(a is not b for a, b in zip(now, bases, strict=True)):
             raise Stale(f"{cls.__qualname__} has other bases")
         made.append(MroIs(cls, now, location))
+    return made
+
+
+def _class_attributes(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
+    made = []
+    for cls, name, was, location in zip(*columns, strict=True):
+        if not isinstance(cls, type):
+            raise FormatError("an attribute of what is no class")
+        holder = next((base for base in mro(cls) if name in namespace(base)), None)
+        now = None if holder is None else namespace(holder)[name]
+        if atom_text(now) != atom_text(was):
+            raise Stale(f"{cls.__qualname__}.{name} changed")
+        made.append(ClassAttrIs(cls, name, now, location))
     return made
 
 
@@ -491,6 +505,7 @@ _RULES: Final[dict[str, Callable[[_Building, tuple[Any, ...], Columns, list[Any]
     "location": _Building.locations,
     "path": _paths,
     "mro": _mros,
+    "class attribute": _class_attributes,
     "expression": _expressions,
     "code": _Building.code,
     "generated": _generated,

@@ -275,6 +275,13 @@ class _Survey:
             self.exact(guard.obj, node)
         node.become("instance", header, self.nodes(values(guard), node))
 
+    def _class_attribute(self, node: _Node, guard: ClassAttrIs) -> None:
+        """Of an equal atom that a class holds, only the class leads to the very object."""
+        if type(guard.obj) not in _COPIED_ATOMS or _is_unique(guard.obj):
+            self._guard(node, guard)
+            return
+        node.become("class attribute", (), self.nodes((guard.cls, guard.name, guard.obj, guard.location), node))
+
     def _path(self, node: _Node, path: Any) -> None:
         kind = type(path)
         if kind is Arg:
@@ -421,6 +428,7 @@ _RULES: Final[dict[type, Callable[[_Survey, _Node, Any], None]]] = {
     **{cls: _Survey._path for cls in AccessPath.__subclasses__()},
     **{cls: _Survey._guard for cls in Guard.__subclasses__()},
     MroIs: _Survey._mro,
+    ClassAttrIs: _Survey._class_attribute,
     **{cls: _Survey._sequence for cls in _SEQUENCES},
     dict: _Survey._dict,
     OrderedDict: _Survey._dict,

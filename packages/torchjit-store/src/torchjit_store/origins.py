@@ -16,13 +16,14 @@ import hashlib
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NoReturn, TypeAlias, final
 
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable, ReliedOn
 from torchjit_store.fingerprints import Step, atom_text, class_name, describe, module_name, mro, namespace
+from torchjit_store.ours import is_ours, resolve
 from torchjit_store.reached import reach_digest
 from torchjit_store.stale import Stale
 from torchjit_store.steps import follow, held
@@ -79,7 +80,7 @@ class Origins:
         self._modules = _modules_of([*interpreted, *(f for f in noted if type(f) is FunctionType)])
         self._search = _Search(self, interpreted)
         inside = _nested(interpreted)
-        self._functions = [self.reference(f) for f in interpreted if id(f) not in inside]
+        self._functions = [self.reference(f) for f in interpreted if id(f) not in inside and not _is_polyfill(f)]
         self._relied_on = [[self._locate_known(f), reach_digest(f)] for f in noted]
 
     def reference(self, obj: object) -> int:
@@ -220,6 +221,11 @@ class Origins:
         return self._add_way(row, self._objects[row], way)
 
 
+def _is_polyfill(function: FunctionType | CodeType) -> bool:
+    """Is it torchjit's own, of which an entry's key has the digest?"""
+    return type(function) is FunctionType and is_ours(function.__globals__.get("__name__"))
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -271,6 +277,7 @@ def _named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[tuple[str, tuple
         if type(obj.__module__) is str:
             yield obj.__module__.replace("__mp_main__", "__main__"), tuple(obj.__qualname__.split("."))
         yield module_name(obj.__globals__), tuple(obj.__code__.co_qualname.split("."))
+        yield from _other_names(obj)
     elif exact is CodeType:
         for module in modules:
             yield module, tuple(obj.co_qualname.split("."))
@@ -281,11 +288,13 @@ def _named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[tuple[str, tuple
             yield from (("types", (name,)) for name, cls in vars(types).items() if cls is obj)
     elif issubclass(exact, types.ModuleType):
         yield module_name(namespace(obj)), ()
+        yield from ((module, ()) for module in _modules_over(namespace(obj)))
     elif exact is dict:
         if obj is sys.modules:
             yield "sys", ("modules",)
         elif type(obj.get("__name__")) is str:
             yield module_name(obj), ("__dict__",)
+            yield from ((module, ("__dict__",)) for module in _modules_over(obj))
     elif exact in _DESCRIPTORS:
         module, qualname = _name_parts(obj.__objclass__)
         yield module, (*qualname.split("."), obj.__name__)
@@ -302,6 +311,21 @@ def _named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[tuple[str, tuple
         inner = next((f for f in _unwrapped(obj) if type(f) is FunctionType), None)
         if inner is not None:
             yield from _named_ways(inner, modules)
+
+
+def _other_names(function: FunctionType) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Names of a function that calls itself otherwise: one that a factory has made, or in a module with another name than its own."""
+    qualname = tuple(function.__qualname__.split("."))
+    holders = _modules_over(function.__globals__)
+    yield from ((module, qualname) for module in holders)
+    for module in dict.fromkeys((str(function.__module__), *holders)):
+        space = namespace(sys.modules.get(module))
+        yield from ((module, (name,)) for name, value in list(space.items()) if value is function)
+
+
+def _modules_over(space: Mapping[str, Any]) -> list[str]:
+    """The names under which the module with this dict was imported: `_collections_abc` says that it is `collections.abc`."""
+    return [name for name, module in list(sys.modules.items()) if namespace(module) is space]
 
 
 _DESCRIPTORS = (
@@ -562,10 +586,10 @@ class Finder:
 
     def _found(self, row: int, step: str, parent: int | None, key: Any) -> Any:
         if step == "module":
-            module = sys.modules.get(key)
-            if module is None:
-                raise Stale(f"{key} is not imported")
-            return module
+            try:
+                return sys.modules.get(key) or resolve(key, "")
+            except LookupError:  # the program imports its own
+                raise Stale(f"{key} is not imported") from None
         if step in _REGISTRIES.values():
             return _registered(step, key)
         if step == "method":

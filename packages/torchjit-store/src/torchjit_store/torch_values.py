@@ -5,6 +5,7 @@ A value is a tag and text or numbers. Imported only where torch is loaded.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,8 @@ TENSOR = reason(
     "The entry holds a tensor that is no argument of the region and that no name of the program leads to, so that another process has none.",
     "Make the tensor a buffer or parameter of a module, or a global variable.",
 )
-_MOST_BYTES = 1 << 16
+_MOST_BYTES = 4 << 20
+"""Of one constant: masks and position encodings that a graph has computed once are as large as that."""
 _EXACT: dict[type, Callable[[Any], tuple[str, Data] | None]] = {}
 _handles: dict[int, tuple[object, str]] = {}
 """Operators' C++ entries that have been asked for, by id, with the operator's name."""
@@ -88,7 +90,7 @@ def is_tensor(obj: object) -> bool:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> tuple[Data, bytes]:
-    """A small constant: dtype, sizes and strides, and the bytes of its memory.
+    """A constant: dtype, sizes, strides and offset, and the bytes of its memory.
 
     Raises:
         NotStorable: it is large, of a subclass, on another device, has a history, or shares memory.
@@ -105,12 +107,16 @@ def tensor_bytes(tensor: torch.Tensor) -> tuple[Data, bytes]:
         or tensor.is_neg()
     ):
         raise NotStorable(TENSOR, f"{type(tensor).__name__} on {tensor.device}")
-    storage: Any = tensor.untyped_storage()
-    if storage.nbytes() > _MOST_BYTES or tensor.storage_offset():
+    storage = tensor.untyped_storage()
+    if storage.nbytes() > _MOST_BYTES:
         raise NotStorable(TENSOR, f"{storage.nbytes()} bytes")
-    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), list(tensor.stride())], bytes(
-        storage.tolist()
-    )
+    data = [
+        str(tensor.dtype).removeprefix("torch."),
+        list(tensor.shape),
+        list(tensor.stride()),
+        tensor.storage_offset(),
+    ]
+    return data, ctypes.string_at(storage.data_ptr(), storage.nbytes())
 
 
 def build(tag: str, data: Data, blobs: tuple[bytes, ...]) -> object:
@@ -153,16 +159,17 @@ def _text(data: Data) -> str:
 
 
 def _tensor(data: Data, blobs: tuple[bytes, ...]) -> torch.Tensor:
-    dtype, sizes, strides, place = data
+    dtype, sizes, strides, offset, place = data
     if type(place) is not int or not 0 <= place < len(blobs):
         raise FormatError("a tensor without bytes")
     kind = build("dtype", dtype, ())
-    make_storage: Any = torch.UntypedStorage
-    storage = make_storage(list(blobs[place]))
+    memory = torch.empty(len(blobs[place]), dtype=torch.uint8)
+    if blobs[place]:
+        memory.copy_(torch.frombuffer(bytearray(blobs[place]), dtype=torch.uint8))
     made: torch.Tensor = torch.empty(0, dtype=kind)  # type: ignore[call-overload]  # `build` has checked that it is a dtype
     with torch.no_grad():
-        made.set_(storage, 0, sizes, strides)
-    if storage.nbytes() != len(blobs[place]):  # it grows where the sizes want more
+        made.set_(memory.untyped_storage(), offset, sizes, strides)
+    if memory.untyped_storage().nbytes() != len(blobs[place]):  # it grows where the sizes want more
         raise FormatError("a tensor with fewer bytes than elements")
     return made
 

@@ -14,7 +14,7 @@ from torchjit_vm.capture import dicts
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import known_cell, pinned, wrap
 from torchjit_vm.capture.reasons import ASYNC
-from torchjit_vm.capture.values import Args, Const, DictValue, FunctionValue, Kwargs, TupleValue, Value
+from torchjit_vm.capture.values import Args, CellValue, Const, DictValue, FunctionValue, Kwargs, TupleValue, Value
 from torchjit_vm.frame import Frame
 
 __all__ = ["Facts", "KnownFunctions", "enter_known", "enter_value", "make_function", "set_function_attribute"]
@@ -70,8 +70,29 @@ def facts_of(domain: CaptureDomain, function: FunctionType) -> Facts:
     """Rely on a function's code and defaults; what they and its cells hold."""
     known = domain.of(KnownFunctions).get(function)
     if known is None:
-        known = domain.of(KnownFunctions)[function] = _facts(domain, function)
+        facts = _facts_of_polyfill if _is_polyfill(function) else _facts
+        known = domain.of(KnownFunctions)[function] = facts(domain, function)
     return known
+
+
+_OWN = frozenset({"torchjit_vm", "torchjit_fx", "torchjit_torch"})
+
+
+def _is_polyfill(function: FunctionType) -> bool:
+    """Is it torchjit's own, which stands in for a function of a library? It never changes, nor do its cells."""
+    return str(function.__globals__.get("__name__")).partition(".")[0] in _OWN
+
+
+def _facts_of_polyfill(domain: CaptureDomain, function: FunctionType) -> Facts:
+    """Nothing is relied on but what it is."""
+    name = function.__qualname__
+    defaults = [pinned(domain, v, f"{name}.__defaults__[{i}]") for i, v in enumerate(function.__defaults__ or ())]
+    keywords = {
+        k: pinned(domain, v, f"{name}.__kwdefaults__[{k!r}]") for k, v in (function.__kwdefaults__ or {}).items()
+    }
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    closure: list[Value] = [CellValue(pinned(domain, cell.cell_contents, f"{name}.<cell {k}>")) for k, cell in cells]
+    return defaults, DictValue.of_names(keywords) if keywords else None, closure
 
 
 def _facts(domain: CaptureDomain, function: FunctionType) -> Facts:
