@@ -400,5 +400,6 @@ def test_modules_that_call_themselves_otherwise_are_found(monkeypatch: pytest.Mo
 
 
 def test_torchjits_own_functions_need_no_row() -> None:
-    origins = Origins([mro])
+    function: Any = mro
+    origins = Origins([function])
     assert origins.table()["functions"] == []
