@@ -97,7 +97,7 @@ def test_damaged_bytes_are_refused_as_a_whole(folder: EntryFolder, tmp_path: Pat
 
 
 def _bundle(index: Any, content: bytes = b"x") -> bytes:
-    head = json.dumps(index).encode() if not isinstance(index, bytes) else index
+    head = json.dumps({"files": index, "about": None}).encode() if not isinstance(index, bytes) else index
     rest = len(head).to_bytes(8, "big") + head + content
     return bundles._MAGIC + hashlib.sha256(rest).digest() + bytes(32) + rest
 

@@ -32,6 +32,7 @@ from torchjit_aot.synthetic_bases import guard_history, guard_overlap
 from torchjit_core.events import emit, phase
 from torchjit_core.failures import degraded
 from torchjit_core.reasons import GraphBreak
+from torchjit_core.storing import is_ahead
 from torchjit_torch.graph_calls import GraphCall
 
 __all__ = ["compile"]
@@ -149,7 +150,7 @@ class _Compilation:
         tell_saved(partition)
         backwards = [self._backwards(part) for part in parts]
         compiled = _invoke(self.compiler, forward, "forward", name)
-        if settings.eager_backward:
+        if settings.eager_backward or is_ahead():
             for of_part in backwards:
                 of_part.whole.compile()
         return make_training(

@@ -18,8 +18,8 @@ import attrs
 from torchjit_core.reasons import Reason
 
 __all__ = [
-    "Growing", "Made", "NotStorable", "NotYetStorable", "ReliedOn", "Storable", "cache_in_use", "collecting_reliance", "grown", "how_made",
-    "is_maker", "library_maker", "loading_from", "made_by", "maker", "never_stored", "note_library", "noting_libraries", "relied_on",
+    "Growing", "Made", "NotStorable", "NotYetStorable", "ReliedOn", "Storable", "cache_in_use", "collecting_reliance", "compiling_ahead", "grown",
+    "how_made", "is_ahead", "is_maker", "library_maker", "loading_from", "made_by", "maker", "never_stored", "note_library", "noting_libraries", "relied_on",
     "when_grown",
 ]  # fmt: skip
 
@@ -200,6 +200,24 @@ class Growing(Protocol):
     def grown(self) -> None:
         """A backward, or a variant of one, has been compiled just now."""
         ...
+
+
+_ahead: ContextVar[bool] = ContextVar("torchjit compiles ahead", default=False)
+
+
+@contextmanager
+def compiling_ahead() -> Iterator[None]:
+    """Inside, a backward is compiled with its forward, not when it is first called."""
+    token = _ahead.set(True)
+    try:
+        yield
+    finally:
+        _ahead.reset(token)
+
+
+def is_ahead() -> bool:
+    """Is all to be compiled at once?"""
+    return _ahead.get()
 
 
 _growing: WeakValueDictionary[str, Growing] = WeakValueDictionary()

@@ -17,6 +17,7 @@ __all__ = [
     "UNKNOWN_NAME",
     "BackendCompilerFailed",
     "FailOnRecompile",
+    "NotCompiledAhead",
     "RecompileLimitExceeded",
     "Unsupported",
     "told",
@@ -42,6 +43,13 @@ class RecompileLimitExceeded(TorchjitError, RuntimeError):
 @final
 class FailOnRecompile(TorchjitError, RuntimeError):
     """Something would have to be compiled under the stance `fail_on_recompile`."""
+
+    __module__ = "torchjit.exc"
+
+
+@final
+class NotCompiledAhead(TorchjitError, RuntimeError):
+    """A callable that was loaded from a file met a call that nothing in it fits. The text says why."""
 
     __module__ = "torchjit.exc"
 

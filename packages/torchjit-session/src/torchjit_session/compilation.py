@@ -74,6 +74,8 @@ class Compilation:
         self.name = name or function.__qualname__
         self.shapes = shapes
         self._sites: dict[tuple[Any, ...], Site] = {}
+        self.asked: dict[str, Any] = {}
+        """The keywords of `compile` that were given."""
         self.told: dict[str, Any] = {}
         """How it was asked for, as text: backend, mode, options and the like, for the report."""
         self.exhausted: set[types.CodeType] = set()

@@ -28,7 +28,7 @@ from torchjit_core.reasons import NotYet, TorchjitError, UserError
 from torchjit_core.showing import shortened
 from torchjit_core.storing import collecting_reliance
 from torchjit_core.turns import turn
-from torchjit_core.user_errors import FailOnRecompile, RecompileLimitExceeded, Unsupported
+from torchjit_core.user_errors import FailOnRecompile, NotCompiledAhead, RecompileLimitExceeded, Unsupported
 from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import costs, torch_support
 from torchjit_report.recompiles import Recompile, recompile_of
@@ -199,7 +199,7 @@ class Site:
                 return self._specialize(slots)
         except Unsupported:
             raise
-        except RecompileLimitExceeded:
+        except (RecompileLimitExceeded, NotCompiledAhead):
             raise
         except UserError as error:
             raise error
@@ -258,7 +258,13 @@ class Site:
 
     def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
         known = borrowed(self, slots) or self._loaded(slots)
-        if known is not None:
+        carried = self.terms.host.store().carried
+        if carried is not None and known is None:
+            # Imported here: most processes neither load nor store anything.
+            from torchjit_session import storing  # noqa: PLC0415
+
+            storing.refuse(self, slots, carried)
+        if known is not None or carried is not None:
             return known
         with self._compiling(slots) as first:
             return (None if first else self._loaded(slots)) or self._compiled(slots)
@@ -269,7 +275,13 @@ class Site:
         Only where nothing is differentiated: an entry with a backward is stored long after its capture, which nobody should wait for.
         """
         settings = self.terms.host.store()
-        if torch.is_grad_enabled() or not self.has_room() or not settings.writes or settings.verifies:
+        if (
+            torch.is_grad_enabled()
+            or not self.has_room()
+            or not settings.writes
+            or not settings.reads
+            or settings.verifies
+        ):
             return contextlib.nullcontext(True)
         # Imported here: most processes neither load nor store anything.
         from torchjit_session import storing  # noqa: PLC0415

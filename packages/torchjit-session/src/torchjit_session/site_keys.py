@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torchjit_vm
     from torchjit_session.site import Site
 
-__all__ = ["key_parts"]
+__all__ = ["identity_parts", "key_parts", "region_parts"]
 
 NO_IDENTITY = reason(
     "TJ-STORE-030",
@@ -61,8 +61,7 @@ def key_parts(site: Site, slots: tuple[Any, ...]) -> dict[str, object]:
         "settings": _settings(terms.settings),
         "marks": _marks(),
         "flags": _flags(),
-        "region": _region(site.region),
-        "code": _code_of_call(site, slots),
+        **identity_parts(site, slots),
         "only_with_tensors": site.only_with_tensors,
     }
 
@@ -76,7 +75,13 @@ def _settings(settings: Settings) -> dict[str, object]:
     }
 
 
-def _region(region: torchjit_vm.Region) -> list[object]:
+def identity_parts(site: Site, slots: tuple[Any, ...]) -> dict[str, object]:
+    """What a site is of. Of the slots only the first one is looked at, and only for modules: it is the module."""
+    return {"region": region_parts(site.region), "code": _code_of_call(site, slots)}
+
+
+def region_parts(region: torchjit_vm.Region) -> list[object]:
+    """A region: module, qualified name, digest of its code, offset, and what it is entered with."""
     layout = [region.stack, region.locals, region.cells, region.handled, region.throwing, region.forwarded]
     name = region.globals.get("__name__")
     return [str(name), region.code.co_qualname, code_digest(region.code).hex(), region.offset, *layout]

@@ -11,6 +11,7 @@ import functools
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, final
 
@@ -20,9 +21,11 @@ import torchjit_guards
 from torchjit_core import events, storing
 from torchjit_core.failures import failures_are_raised
 from torchjit_core.handlers import let_through
+from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shortened
 from torchjit_core.storing import NotStorable, NotYetStorable
+from torchjit_core.user_errors import NotCompiledAhead
 from torchjit_frame import Entry, FrontDoor, eager
 from torchjit_session.collector import collector_paused
 from torchjit_session.counters import counters
@@ -42,8 +45,9 @@ from torchjit_store.settings import StoreSettings
 if TYPE_CHECKING:
     from torchjit_session.compilation import Compilation
     from torchjit_session.site import Site
+    from torchjit_store.carried import CarriedEntries
 
-__all__ = ["LOADED", "load", "save"]
+__all__ = ["LOADED", "load", "refuse", "save"]
 
 FAILED = reason(
     "TJ-STORE-032",
@@ -55,6 +59,13 @@ FELL_BACK = reason(
     "TJ-STORE-033",
     "a part of the compilation had failed",
     "Something slower stands in for it, as a warning has told. The next process tries again, so the entry is not kept on disk.",
+)
+NOTHING_FITS = reason(
+    "TJ-STORE-065",
+    "nothing that was compiled ahead fits this call",
+    "The callable was loaded from a file: nothing is captured or compiled for it here. Each call must be like one that it was compiled for.",
+    "Where the file is made, call what torchjit.aot_compile gives with arguments of this kind too, before save(). Sizes that vary: "
+    "torchjit.aot_compile(torchjit.compile(f, dynamic=True), ...), or torchjit.mark_dynamic.",
 )
 LOADED = "loaded from disk"
 """The cause of a specialisation that was not captured here."""
@@ -85,6 +96,8 @@ class Shelf:
 
     def __init__(self) -> None:
         self.candidates: list[Candidate] = []
+        self.stale: list[str] = []
+        """Why some of it does not fit this program."""
         self.expected: StoredEntry | None = None
         """With `TORCHJIT_STORE=verify`: what the capture of this call must be like."""
         self._seen: set[str] = set()
@@ -92,12 +105,14 @@ class Shelf:
     def fill(self, site: Site, slots: tuple[Any, ...], key: str, settings: StoreSettings) -> Iterator[Candidate]:
         """Those that were read before, then the site's other entries, as they are read."""
         yield from tuple(self.candidates)
-        for stored in entry_folder(settings).read(key):
+        for stored in (settings.carried or entry_folder(settings)).read(key):
             if stored.path.name in self._seen:
                 continue
             self._seen.add(stored.path.name)
             found = _read(site, slots, stored)
-            if found is not None:
+            if isinstance(found, str):
+                self.stale.append(found)
+            else:
                 self.candidates.append(found)
                 yield found
 
@@ -118,7 +133,7 @@ def load(site: Site, slots: tuple[Any, ...]) -> Entry | None:
             if isinstance(found.entry.history, torchjit_guards.SizeHistory):
                 site.history = found.entry.history  # what varied then is symbolic now
             return None
-        entry_folder(settings).mark_used(found.stored)
+        (settings.carried or entry_folder(settings)).mark_used(found.stored)
         shelf.candidates.remove(found)
         return _appended(site, found, slots, start)
 
@@ -153,8 +168,27 @@ def _found(site: Site, shelf: Shelf, slots: tuple[Any, ...], settings: StoreSett
     return None
 
 
-def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate | None:
-    """An entry of the folder, if what it refers to is what it was."""
+def refuse(site: Site, slots: tuple[Any, ...], carried: CarriedEntries) -> None:
+    """Nothing that was compiled ahead fits a call. What ran as it is where the rest was compiled does so here, too.
+
+    Raises:
+        NotCompiledAhead: it was not, or for other calls only.
+    """
+    try:
+        parts = key_parts(site, slots)
+    except NotStorable as error:
+        raise NotCompiledAhead(NOTHING_FITS, f"{site.name}: {error}") from None
+    if carried.ran_eagerly(parts) or (site.only_with_tensors and not carried.has_region(parts)):
+        return
+    shelf, code = site.shelf or Shelf(), site.code_of(slots)
+    guards = (*(entry.guard for entry in site.door.entries()), *(candidate.guard for candidate in shelf.candidates))
+    why = "; or ".join(dict.fromkeys((*shelf.stale, *(_why_missed(guard, slots) for guard in guards))))
+    where = CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
+    raise NotCompiledAhead(NOTHING_FITS, f"{site.name}: {shortened(why or carried.why_not(parts), 400)}", where)
+
+
+def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate | str:
+    """An entry of the folder; if what it refers to is not what it was, what differs."""
     try:
         with storing.loading_from(site.terms.host.store().cache_dir):
             entry = unpack(stored.data, _roots(site, slots), _Externals(site.owner))
@@ -170,13 +204,16 @@ def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate 
         return Candidate(stored, entry, guard)
     counters["store"]["stale"] += 1
     events.emit("entry_missed", key=stored.key, function=site.name, why=why)
-    return None
+    return why
 
 
 def _miss(site: Site, candidate: Candidate, slots: tuple[Any, ...]) -> dict[str, Any]:
-    miss = candidate.guard.explain(slots)
-    why = "its guards do not hold" if miss is None else str(miss.text)
-    return {"key": candidate.stored.key, "function": site.name, "why": why}
+    return {"key": candidate.stored.key, "function": site.name, "why": _why_missed(candidate.guard, slots)}
+
+
+def _why_missed(guard: Any, slots: tuple[Any, ...]) -> str:
+    miss = guard.explain(slots)
+    return "its guards do not hold" if miss is None else str(miss.text)
 
 
 def _take_history(site: Site, entry: StoredEntry) -> None:
@@ -235,7 +272,10 @@ class Unstored:
         self._slots = [_weakly(slot) for slot in slots]
         self._entry, self._functions, self._relied_on = entry, functions, relied_on
         self._made = weakref.ref(made)
-        self._key = site_key(key_parts(site, slots))
+        self.parts = key_parts(site, slots)
+        self.key = site_key(self.parts)
+        self.path: Path | None = None
+        """Of the file, once it is written."""
 
     def grown(self) -> None:
         """More of it has been compiled."""
@@ -255,8 +295,10 @@ class Unstored:
             with storing.noting_libraries() as libraries:
                 data = pack(self._entry, functions, _roots(site, slots), _Externals(site.owner))
             header = {"function": site.name, "seconds": self._entry.seconds, "libraries": sorted(libraries)}
-            if entry_folder(site.terms.host.store()).write(self._key, header, data) is None:
+            path = entry_folder(site.terms.host.store()).write(self.key, header, data)
+            if path is None:
                 return
+            self.path = path
             made.storage = "stored"
             counters["store"]["stored"] += 1
             seconds = time.perf_counter() - start

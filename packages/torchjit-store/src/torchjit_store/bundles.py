@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import attrs
 
@@ -21,7 +21,7 @@ from torchjit_core.reasons import UserError, UserTypeError, reason
 from torchjit_core.user_warnings import warn_user
 from torchjit_store.private_files import cache_root, made_folder, opened_folder, read_private, write_private
 
-__all__ = ["BadBundle", "CacheInfo", "Untrusted", "load", "pack", "unpack"]
+__all__ = ["BadBundle", "CacheInfo", "Untrusted", "load", "opened", "pack", "unpack"]
 
 NO_ARTIFACTS = reason(
     "TJ-API-071",
@@ -37,7 +37,7 @@ UNTRUSTED = reason(
     "Set TORCHJIT_BUNDLE_KEY to the same secret where bundles are saved and where they are loaded, or pass key= to both calls.",
     "load_cache_artifacts(data, trust=True) and `torchjit cache import --trust` take what was not signed: only what you would run.",
 )
-_MAGIC = b"torchjit bundle 1\n"
+_MAGIC = b"torchjit bundle 2\n"
 _SUM = 32  # bytes of a SHA-256
 _ENTRY = re.compile(r"entries/([0-9a-f]{2})/(\1[0-9a-f]{62})/([0-9a-f]{64})\.tj")
 _KERNEL = re.compile(r"c/([0-9a-f]{40})\.(?:cpp|sha256|so)")
@@ -70,13 +70,19 @@ class CacheInfo:
     entries: int = 0
 
 
-def pack(entries: Collection[Path], libraries: Collection[Path], secret: bytes | None) -> tuple[bytes, CacheInfo]:
+def pack(
+    entries: Collection[Path],
+    libraries: Collection[Path],
+    secret: bytes | None,
+    about: Mapping[str, Any] | None = None,
+) -> tuple[bytes, CacheInfo]:
     """Entries, the kernels that they name, and more kernels. What is gone, or is not what was stored, is left out.
 
     Args:
         entries: files of an `EntryFolder`.
         libraries: kernels in the folder beside.
         secret: what the bundle is signed with; None: it is not.
+        about: JSON-able, for `opened`; the signature covers it.
     """
     files: dict[str, bytes] = {}
     needed = set(libraries)
@@ -94,7 +100,7 @@ def pack(entries: Collection[Path], libraries: Collection[Path], secret: bytes |
                 with contextlib.suppress(OSError):  # whoever loads it checks it against its digest
                     files[name] = library.with_suffix(suffix).read_bytes()
     index = [{"name": name, "size": len(files[name])} for name in sorted(files)]
-    head = json.dumps(index).encode()
+    head = json.dumps({"files": index, "about": about}).encode()
     rest = b"".join((len(head).to_bytes(8, "big"), head, *(files[name] for name in sorted(files))))
     signature = bytes(_SUM) if secret is None else _signature(rest, secret)
     return b"".join((_MAGIC, hashlib.sha256(rest).digest(), signature, rest)), _told(files)
@@ -131,8 +137,7 @@ def unpack(data: bytes, root: Path, secret: bytes | None, *, trust: bool = False
         Untrusted: they are not signed with `secret`, and not trusted either.
         OSError: a file cannot be written.
     """
-    rest = _vouched_for(data, secret, trust=trust)
-    files = dict(_files(rest))
+    _, files = opened(data, secret, trust=trust)
     for folder in sorted({name.rpartition("/")[0] for name in files}):  # `c` first: entries need their kernels
         names = folder.split("/")
         made_folder(root, *names)
@@ -140,6 +145,24 @@ def unpack(data: bytes, root: Path, secret: bytes | None, *, trust: bool = False
             for name in sorted(name for name in files if name.rpartition("/")[0] == folder):
                 write_private(name.rpartition("/")[2], files[name], at, mode=0o700 if name.endswith(".so") else 0o600)
     return _told(files)
+
+
+def opened(data: bytes, secret: bytes | None, *, trust: bool = False) -> tuple[Any, dict[str, bytes]]:
+    """What is said about a bundle, and its files by their names below a cache folder.
+
+    Raises:
+        BadBundle: the bytes are something else, or damaged.
+        Untrusted: they are not signed with `secret`, and not trusted either.
+    """
+    rest = _vouched_for(data, secret, trust=trust)
+    length = int.from_bytes(rest[:8], "big")
+    try:
+        head = json.loads(bytes(rest[8 : 8 + length]))
+        index = [(entry["name"], entry["size"]) for entry in head["files"]]
+        about = head["about"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BadBundle(f"the list of its files cannot be read: {error!r}") from None
+    return about, dict(_files(index, rest[8 + length :]))
 
 
 def _vouched_for(data: bytes, secret: bytes | None, *, trust: bool) -> memoryview:
@@ -160,22 +183,17 @@ def _vouched_for(data: bytes, secret: bytes | None, *, trust: bool) -> memoryvie
     return rest
 
 
-def _files(rest: memoryview) -> Iterator[tuple[str, bytes]]:
-    length = int.from_bytes(rest[:8], "big")
-    try:
-        index = [(entry["name"], entry["size"]) for entry in json.loads(bytes(rest[8 : 8 + length]))]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BadBundle(f"the list of its files cannot be read: {error!r}") from None
+def _files(index: list[tuple[Any, Any]], content: memoryview) -> Iterator[tuple[str, bytes]]:
     if any(type(name) is not str or type(size) is not int or size < 0 for name, size in index):
         raise BadBundle("the list of its files is wrong")
-    at = 8 + length
-    if at + sum(size for _, size in index) != len(rest):
+    if sum(size for _, size in index) != len(content):
         raise BadBundle("the list of its files is wrong")
+    at = 0
     for name, size in index:
-        content = bytes(rest[at : at + size])
-        if not (_KERNEL.fullmatch(name) or _is_entry(name, content)):
+        file = bytes(content[at : at + size])
+        if not (_KERNEL.fullmatch(name) or _is_entry(name, file)):
             raise BadBundle(f"{name!r} is no entry and no kernel")
-        yield name, content
+        yield name, file
         at += size
 
 

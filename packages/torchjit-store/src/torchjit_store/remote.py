@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 def entry_folder(settings: StoreSettings) -> EntryFolder:
     """The folder of entries that settings speak of, with the remote store behind it if there is one."""
-    return _entry_folder(attrs.evolve(settings, mode="on"))  # one for all modes
+    return _entry_folder(attrs.evolve(settings, mode="on", anew=False, carried=None))  # one for all modes
 
 
 @functools.lru_cache(maxsize=8)

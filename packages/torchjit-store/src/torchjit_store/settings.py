@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
 import attrs
+
+if TYPE_CHECKING:
+    from torchjit_store.carried import CarriedEntries
 
 __all__ = ["Mode", "StoreSettings"]
 
@@ -24,6 +27,8 @@ class StoreSettings:
         remote: a URL that fsspec knows, or None: see `torchjit_store.remote`.
         secret: what bundles are signed with, or None.
         trusts_remote: take what lies at `remote` without a signature.
+        anew: nothing is read: all is compiled, and stored.
+        carried: the entries of a saved callable: they are read instead of a folder's, and what they do not fit is an error.
     """
 
     mode: Mode = "off"
@@ -32,11 +37,13 @@ class StoreSettings:
     remote: str | None = None
     secret: bytes | None = attrs.field(default=None, repr=False)
     trusts_remote: bool = False
+    anew: bool = False
+    carried: CarriedEntries | None = None
 
     @property
     def reads(self) -> bool:
         """Are stored entries looked for?"""
-        return self.mode != "off"
+        return self.mode != "off" and not self.anew
 
     @property
     def writes(self) -> bool:

@@ -45,6 +45,7 @@ from torchjit_session.marks import mark_dynamic, mark_static, mark_static_addres
 
 if TYPE_CHECKING:
     from torchjit import testing
+    from torchjit.ahead_of_time import AotCompiled, aot_compile, load_compiled
     from torchjit.cache import CacheInfo, load_cache_artifacts, save_cache_artifacts
     from torchjit.inspection import explain
     from torchjit.listeners import set_logs
@@ -63,9 +64,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AotCompiled",
     "CacheInfo",
     "CompileEvent",
     "allow_in_graph",
+    "aot_compile",
     "assume_constant_result",
     "compile",
     "config",
@@ -91,6 +94,7 @@ __all__ = [
     "list_mode_options",
     "list_options",
     "load_cache_artifacts",
+    "load_compiled",
     "lookup_backend",
     "mark_dynamic",
     "mark_static",
@@ -120,6 +124,8 @@ __all__ = [
 
 
 _LATER = {
+    "AotCompiled": ("torchjit.ahead_of_time", "AotCompiled"),
+    "aot_compile": ("torchjit.ahead_of_time", "aot_compile"),
     "CacheInfo": ("torchjit.cache", "CacheInfo"),
     "cudagraph_mark_step_begin": ("torchjit_cudagraphs", "mark_step_begin"),
     "cudagraph_mark_warmup_incomplete": ("torchjit_cudagraphs", "mark_warmup_incomplete"),
@@ -132,6 +138,7 @@ _LATER = {
     "skip_guard_on_globals_unsafe": ("torchjit_guards.filters", "skip_guard_on_globals_unsafe"),
     "skip_guard_on_inbuilt_nn_modules_unsafe": ("torchjit_guards.filters", "skip_guard_on_inbuilt_nn_modules_unsafe"),
     "load_cache_artifacts": ("torchjit.cache", "load_cache_artifacts"),
+    "load_compiled": ("torchjit.ahead_of_time", "load_compiled"),
     "save_cache_artifacts": ("torchjit.cache", "save_cache_artifacts"),
     "set_logs": ("torchjit.listeners", "set_logs"),
     "testing": ("torchjit.testing", None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchjit.config import store_settings
+from torchjit.config import bundle_secret
 from torchjit.environment import read_environment
 from torchjit.kernels import kernel_settings
 from torchjit_inductor.cpp import folders
@@ -25,7 +25,7 @@ def save_cache_artifacts(*, key: str | bytes | None = None) -> tuple[bytes, Cach
     Args:
         key: a secret to sign them with. None is TORCHJIT_BUNDLE_KEY, if it is set.
     """
-    data, info = bundles.pack(stored_here(), [lib for lib in used_libraries() if is_trusted(lib)], _secret(key))
+    data, info = bundles.pack(stored_here(), [lib for lib in used_libraries() if is_trusted(lib)], bundle_secret(key))
     return (data, info) if info.kernels or info.entries else None
 
 
@@ -46,11 +46,7 @@ def load_cache_artifacts(
     Raises:
         UserError: these are no bytes, or they have no right signature and are not trusted.
     """
-    return bundles.load(serialized_artifacts, kernel_settings().cache_dir, _secret(key), trust=trust)
-
-
-def _secret(key: str | bytes | None) -> bytes | None:
-    return key.encode() if isinstance(key, str) else key or store_settings().secret
+    return bundles.load(serialized_artifacts, kernel_settings().cache_dir, bundle_secret(key), trust=trust)
 
 
 def cache_folder() -> Path:

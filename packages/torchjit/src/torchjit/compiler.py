@@ -32,7 +32,7 @@ from torchjit_session.modules import passed_on
 from torchjit_session.settings import Host
 from torchjit_session.sharing import all_compilations, family_of
 
-__all__ = ["compilation_of", "compile", "is_compiled", "replace_torch_compile", "reset"]
+__all__ = ["compilation_of", "compile", "compile_with", "is_compiled", "replace_torch_compile", "reset"]
 
 _C = TypeVar("_C", bound=Callable[..., Any])
 """What is compiled keeps its type: a function its signature, a module its class."""
@@ -125,30 +125,43 @@ def compile(
         recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, dynamic_shapes=dynamic_shapes,
         on_error=on_error,
     ))  # fmt: skip
-    fullgraph, dynamic, disable = keywords["fullgraph"], keywords["dynamic"], keywords["disable"]
-    isolate_recompiles = keywords["isolate_recompiles"]
-    if backend is None:
-        backend = get_default_backend()
-    make_backend, chosen = _backend_maker(backend, mode, options)
     if model is None:
+        _backend_maker(
+            get_default_backend() if backend is None else backend, mode, options
+        )  # wrong names are told here
         return functools.partial(compile, **keywords)
+    return compile_with(_HOST, model, keywords)
+
+
+def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
+    """`compile`, for settings and stored entries of this host.
+
+    Args:
+        keywords: of `compile`, all of them, checked.
+    """
+    fullgraph, dynamic, mode, options = (keywords[name] for name in ("fullgraph", "dynamic", "mode", "options"))
+    recompile_limit, name = keywords["recompile_limit"], keywords["name"]
+    backend = get_default_backend() if keywords["backend"] is None else keywords["backend"]
+    make_backend, chosen = _backend_maker(backend, mode, options)
     environment = read_environment()
-    if disable or environment.disable:
+    if keywords["disable"] or environment.disable:
         return model
-    shapes = DynamicShapes.of(model, dynamic_shapes)
+    shapes = DynamicShapes.of(model, keywords["dynamic_shapes"])
     # Imported here, for the same reasons as the compiler: what only imports torchjit needs no interpreter, and listens to nothing.
     from torchjit.listeners import start_from_environment  # noqa: PLC0415
     from torchjit_session.compilation import Compilation  # noqa: PLC0415
 
     start_from_environment(environment)
     compiler = make_backend()
-    if not _HOST.store().reads:
+    if not host.store().reads:
         import_capture(compiler)  # now rather than in the first call
 
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
-    settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error or environment.on_error)
-    shares = shapes is None and not isolate_recompiles and chosen is not None and not chosen.for_one_object
+    on_error = keywords["on_error"] or environment.on_error
+    settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error)
+    shares = shapes is None and not keywords["isolate_recompiles"] and chosen is not None and not chosen.for_one_object
+    given = {key: value for key, value in keywords.items() if value is not None and value is not False}
 
     def start(
         function: types.FunctionType,
@@ -160,17 +173,18 @@ def compile(
         compilation = Compilation(
             function,
             compiler,
-            _HOST,
+            host,
             backend_is_users=not isinstance(backend, str),
             fullgraph=fullgraph,
             dynamic=dynamic,
             recompile_limit=recompile_limit,
-            on_error=on_error or environment.on_error,
+            on_error=on_error,
             name=name or label,
             forwarded=forwarded or passed_on(function),
             shapes=shapes,
             family=family_of((function, settings)) if of_object and shares else None,
         )
+        compilation.asked = given
         compilation.told = {
             "backend": backend if isinstance(backend, str) else shown(backend),
             "mode": mode or "default",
@@ -182,7 +196,6 @@ def compile(
         setattr(compilation.root.door, "compiled", compilation)  # noqa: B010
         return compilation.root.door
 
-    given = {key: value for key, value in keywords.items() if value is not None and value is not False}
     return compile_any(model, start, given)
 
 

@@ -165,3 +165,8 @@ def store_settings() -> StoreSettings:
         secret=None if environment.bundle_key is None else environment.bundle_key.encode(),
         trusts_remote=environment.trust_remote,
     )
+
+
+def bundle_secret(key: str | bytes | None) -> bytes | None:
+    """What bundles are signed with: what the program says, or TORCHJIT_BUNDLE_KEY, or nothing."""
+    return key.encode() if isinstance(key, str) else key or store_settings().secret

@@ -15,6 +15,7 @@ from torchjit_core.reasons import (
 from torchjit_core.user_errors import (
     BackendCompilerFailed,
     FailOnRecompile,
+    NotCompiledAhead,
     RecompileLimitExceeded,
     Unsupported,
     told,
@@ -28,6 +29,7 @@ __all__ = [
     "GraphBreak",
     "InvalidIR",
     "MissingPackage",
+    "NotCompiledAhead",
     "RecompileLimitExceeded",
     "TorchjitError",
     "Unsupported",

@@ -9,14 +9,13 @@ __all__ = ["CALLS", "COMPILER", "COMPILER_SETTINGS", "DYNAMO", "DYNAMO_SETTINGS"
 
 _NO_GUARD_IS_LEFT_OUT = "needs none: one C program checks all guards in a few microseconds; none is left out"
 _NO_EXPORT = "needs none: `torch.export` on the uncompiled model"
-_KERNELS_ONLY = "not yet: kernels are kept between processes, captured graphs are not"
 _ALWAYS = "needs none: always so"
 
 COMPILER = {
     "config": "equivalent: `torchjit.config`",
-    "load_compiled_function": _KERNELS_ONLY,
-    "precompile": _KERNELS_ONLY,
-    "PrecompileError": _KERNELS_ONLY,
+    "load_compiled_function": "equivalent: `torchjit.load_compiled`, for what `torchjit.aot_compile` has saved",
+    "precompile": "equivalent: `torchjit.aot_compile`",
+    "PrecompileError": "equivalent: `torchjit.exc.NotCompiledAhead`",
     "set_enable_guard_collectives": "not yet: each rank checks its own guards",
 }
 
@@ -91,7 +90,7 @@ DYNAMO_SETTINGS = {
     "enable_cpp_guard_manager": _NO_GUARD_IS_LEFT_OUT,
     "optimize_ddp": "not yet: gradients are reduced after the whole backward of a region",
     "compiled_autograd": "not yet",
-    "caching_precompile": _KERNELS_ONLY,
+    "caching_precompile": 'equivalent: `torchjit.config.store = "on"`',
     "skip_code_recursive_on_recompile_limit_hit": "not yet: what such a region calls is compiled on its own",
     "prefer_deferred_runtime_asserts_over_guards": "not yet",
     "only_allow_pt2_compliant_ops": "not yet",

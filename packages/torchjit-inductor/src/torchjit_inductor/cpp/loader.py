@@ -18,7 +18,7 @@ import torch
 from torchjit_core.handlers import let_through
 from torchjit_inductor.cpp import vector_math
 
-__all__ = ["load"]
+__all__ = ["load", "opened", "wrapped"]
 
 METH_FASTCALL = 0x0080
 
@@ -47,8 +47,19 @@ def load(library: Path, names: Sequence[str]) -> list[Callable[..., None]]:
     Returns:
         Functions that take addresses and sizes as ints. They release the interpreter lock while they run.
     """
+    return wrapped(opened(library), names)
+
+
+def opened(library: Path) -> ctypes.CDLL:
+    """A library, which stays loaded."""
     handle = ctypes.CDLL(str(library))
     handle.tj_init(ctypes.byref(_table()))
+    _alive.append(handle)
+    return handle
+
+
+def wrapped(handle: ctypes.CDLL, names: Sequence[str]) -> list[Callable[..., None]]:
+    """Kernels of a library that is loaded; see `load`."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     functions: list[Callable[..., None]] = []
@@ -57,7 +68,6 @@ def load(library: Path, names: Sequence[str]) -> list[Callable[..., None]]:
         definition = _MethodDef(name.encode(), address, METH_FASTCALL, b"")
         _alive.append(definition)
         functions.append(make(ctypes.addressof(definition), None, None))
-    _alive.append(handle)
     return functions
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import itertools
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from torchjit_core.handlers import let_through
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable, cache_in_use, library_maker, made_by
 from torchjit_inductor.cpp.build import note_used
-from torchjit_inductor.cpp.folders import cache_folder
-from torchjit_inductor.cpp.library_files import is_trusted
-from torchjit_inductor.cpp.loader import load
+from torchjit_inductor.cpp.folders import cache_folder, private_folder
+from torchjit_inductor.cpp.library_files import digest, is_trusted
+from torchjit_inductor.cpp.loader import load, opened, wrapped
 
-__all__ = ["kernel_of", "load_storable"]
+__all__ = ["hold_library", "kernel_of", "load_storable"]
 
 KERNEL_GONE = reason(
     "TJ-STORE-041",
@@ -42,6 +46,43 @@ def _stays(library: Path, cache_dir: str | None) -> bool:
 
 
 _restored: dict[tuple[Path, str], Callable[..., None]] = {}
+_held: dict[str, ctypes.CDLL] = {}
+_numbers = itertools.count(1)
+
+
+def hold_library(key: str, content: bytes, noted: bytes) -> None:
+    """Load a library that is in no folder, for `kernel_of`. Nothing is written to a disk where Linux keeps files in memory.
+
+    Args:
+        key: the library's name.
+        content: of it; somebody has vouched for it.
+        noted: what was written beside it when it was built.
+
+    Raises:
+        NotStorable: it is not what was built, or cannot be loaded here.
+    """
+    if key in _held:
+        return
+    if not _NAME.fullmatch(key) or noted != digest(key, content).encode():
+        raise NotStorable(KERNEL_GONE, f"{key} is not what was built")
+    try:
+        _held[key] = _opened(key, content)
+    except OSError as error:
+        raise NotStorable(KERNEL_GONE, f"{key}: {error}") from None
+
+
+def _opened(key: str, content: bytes) -> ctypes.CDLL:
+    with contextlib.suppress(AttributeError, OSError):  # no Linux, or it is forbidden
+        file = os.memfd_create(key)
+        with os.fdopen(file, "wb") as out:
+            out.write(content)
+            out.flush()
+            # A loader knows libraries by their paths, and this number comes again once the file is closed: no two paths are equal.
+            return opened(Path("/proc/self/fd", *["../fd"] * next(_numbers), str(file)))
+    let_through()
+    path = private_folder() / f"{key}.so"
+    path.write_bytes(content)
+    return opened(path)
 
 
 @library_maker
@@ -57,6 +98,8 @@ def kernel_of(key: str, name: str) -> Callable[..., None]:
     """
     cache_dir = cache_in_use()
     try:
+        if key in _held:
+            return wrapped(_held[key], [name])[0]
         library = cache_folder(cache_dir) / f"{key}.so"
         function = _restored.get((library, name))
         if function is None:

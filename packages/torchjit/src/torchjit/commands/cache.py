@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "export", help="write kernels and entries into a file, signed if TORCHJIT_BUNDLE_KEY is set"
     )
     export.add_argument("file", type=Path)
-    taken = actions.add_parser("import", help="put what is in such a file into the cache")
+    taken = actions.add_parser(
+        "import", help="put what is in such a file, or in one that aot_compile saved, into the cache"
+    )
     taken.add_argument("file", type=Path)
     taken.add_argument("--trust", action="store_true", help="take it without a signature: it is code that will run")
 
