@@ -21,10 +21,28 @@ fsspec = pytest.importorskip("fsspec")
 KEY = hashlib.sha256(b"a").hexdigest()
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket of a server that speaks S3's protocol, where packages for that are installed: see the README."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)
+    pytest.importorskip("s3fs")
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        options = {"endpoint_url": f"http://{host}:{port}", "key": "testing", "secret": "testing"}
+        patch.setitem(fsspec.config.conf, "s3", options)
+        fsspec.filesystem("s3").mkdir("s3://bucket")
+        yield "s3://bucket"
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "file", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "file":
         yield f"file://{tmp_path}/remote/entries"
+        return
+    if request.param == "s3":
+        yield f"{request.getfixturevalue('bucket')}/{tmp_path.name}/entries"
         return
     yield f"memory://{tmp_path.name}"
     fsspec.filesystem("memory").store.clear()
