@@ -204,8 +204,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._backward = True
 
     def node_of(self, value: Any) -> Any:
-        """The node of a tensor or symbolic number; any other value is itself."""
+        """The node of a tensor or symbolic number; any other value is itself.
+
+        Raises:
+            GraphBreak: it is a tensor that no operator of the trace made, but a class out of several.
+        """
         if isinstance(value, torch.Tensor):
+            if id(value) not in self._nodes:
+                raise GraphBreak(SUBCLASS, f"a {type(value).__name__} where a plain tensor is expected")
             return self._nodes[id(value)]
         if isinstance(value, SYMBOLIC_TYPES):
             return self.symbols.node_for(value)
@@ -216,6 +222,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        for cls in types:
+            if cls is not FakeTensor and hasattr(cls, "__tensor_flatten__"):
+                return NotImplemented  # its own method sees the call; what it calls comes here
         if func is _DEVICE:  # nearly half of all dispatches
             tensor = args[0]
             return tensor.fake_device if type(tensor) is FakeTensor else tensor.device

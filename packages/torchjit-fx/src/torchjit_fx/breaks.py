@@ -29,8 +29,9 @@ META_FAILED = reason(
 UNSUPPORTED_TENSOR = reason(
     "TJ-FX-004",
     "a tensor of this kind cannot be captured yet",
-    "Dense tensors of type torch.Tensor, Parameter, Buffer and of subclasses with no more than a `__torch_function__` are captured: no sparse, nested, "
-    "quantised or mkldnn layouts, no subclasses with `__torch_dispatch__`, no tensors of functorch transforms. Code that runs later or under a transform "
+    "Dense tensors of type torch.Tensor, Parameter, Buffer and of subclasses with no more than a `__torch_function__` are captured, and those of traceable wrapper "
+    "subclasses (`__torch_dispatch__` with `__tensor_flatten__` and `__tensor_unflatten__`), which may not be written to: no sparse, nested, quantised or mkldnn "
+    "layouts, no other subclasses with `__torch_dispatch__`, no tensors of functorch transforms. Code that runs later or under a transform "
     "is captured for plain tensors only. " + _EAGER,
     "Convert it to a dense tensor before the compiled region (to_dense, dequantize).",
 )
@@ -169,4 +170,11 @@ DATA_ERROR = reason(
     "(An `except` that only raises the error again, or one of the same kind, does not count: the first one is raised then.) "
     + _EAGER,
     "Do it outside of the `try`, or use a form that tells about errors in its result (torch.linalg.cholesky_ex, inv_ex, a clamped index).",
+)
+WRAPPER_TANGENT = reason(
+    "TJ-FX-031",
+    "a result that consists of several tensors, and has a gradient",
+    "The backward of a compiled graph is compiled for gradients that consist of tensors in the same way as the result. A class says with "
+    "`__coerce_same_metadata_as_tangent__` how another gradient becomes such a one; without it, what makes the result runs for real.",
+    "Give the class that method, or return plain tensors from the compiled region.",
 )

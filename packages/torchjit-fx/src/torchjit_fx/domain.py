@@ -29,7 +29,7 @@ from torchjit_fx.data_errors import CaughtErrors, may_raise, raises_anything
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import plain_sizes
-from torchjit_fx.followed_classes import dispatches, is_followed
+from torchjit_fx.followed_classes import dispatches, is_followed, is_wrapper
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.large_captures import LargeCaptureNotice
@@ -62,6 +62,7 @@ from torchjit_fx.tracing import Recorder
 from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.unit_interval import decided
 from torchjit_fx.versions import CaptureFakeMode
+from torchjit_fx.wrappers import Wrappers, is_wrapped
 from torchjit_torch.layouts import is_leaf
 
 __all__ = ["TensorDomain", "forget_outcomes"]
@@ -121,6 +122,7 @@ class TensorDomain:
         self._features: dict[Callable[[CallDomain], Any], Any] = {}
         self.arrays = self.of(Arrays)
         self.caught = self.of(CaughtErrors)
+        self.wrappers = self.of(Wrappers)
         self.needs_history = False  # of single operations: no compiled graph can be
         self.writes_outside = False  # of the region's graph
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
@@ -198,6 +200,9 @@ class TensorDomain:
         kind = kind_of(obj, key_set)
         if not kind[0] and torch.nn.parameter.is_lazy(obj):
             raise NotYet(breaks.LAZY_PARAMETER, str(path), capture.location())
+        if not kind[0] and is_wrapper(type(obj)):
+            wrapped = self._inputs[id(obj)] = self.wrappers.input(obj, path, capture)
+            return wrapped
         followed = kind[0] and is_followed(type(obj)) and dispatches(type(obj))
         if not kind[0] or (followed and (has_lost_history(obj) or not see_subclass(capture))):
             capture.guard(IdIs(path.type_of(), type(obj), capture.location()))
@@ -206,6 +211,14 @@ class TensorDomain:
             leaf = self._described_input(obj, path, key_set, kind[1:], capture)
         self._inputs[id(obj)] = leaf
         return leaf
+
+    def fixed_input(self, obj: torch.Tensor, path: AccessPath, capture: CaptureContext) -> InputLeaf | OpaqueLeaf:
+        """The leaf of a plain tensor whose sizes are constants of the graph."""
+        if id(obj) not in self._inputs:
+            key_set = key_set_of(obj)
+            kind = kind_of(obj, key_set)[1:]
+            self._inputs[id(obj)] = self._described_input(obj, path, key_set, kind, capture, fixed=True)
+        return self._tensor_input(obj, path, capture)
 
     def computed(
         self, example: float, bounds: tuple[int, int] | None, path: AccessPath, capture: CaptureContext
@@ -231,6 +244,7 @@ class TensorDomain:
         key_set: int,
         kind: tuple[bool, bool, bool],
         capture: CaptureContext,
+        fixed: bool = False,
     ) -> InputLeaf:
         location = capture.location()
         cls = type(given)
@@ -240,7 +254,7 @@ class TensorDomain:
         strides: tuple[int | Expr, ...] = obj.stride()
         fixed_sizes: Raw = sizes
         fixed_strides: Raw = strides
-        if not static and (
+        if not (static or fixed) and (
             cls is torch.Tensor or has_default_method(cls)
         ):  # else guards would call the program's method
             sizes, strides = self._maybe_symbolic(obj, path, location)
@@ -310,6 +324,10 @@ class TensorDomain:
             kwargs = {name: plain_sizes(arg) for name, arg in kwargs.items()} if kwargs else kwargs
         if self.arrays.used and (holds_array(args) or holds_array(tuple(kwargs.values()))):
             return call_arrays(Call(fn, args, kwargs, self, capture))
+        if self.wrappers.used and self.wrappers.among(args, kwargs):
+            result = self.wrappers.call(fn, args, kwargs, capture)
+            if result is not NotImplemented:
+                return result
         if may_raise(fn, args, kwargs):
             if capture.may_catch(raises_anything(fn)):
                 return self.caught.call(Call(fn, args, kwargs, self, capture))
@@ -368,6 +386,8 @@ class TensorDomain:
         read = RECORDED.get(name)
         if read is not None:
             return read(leaf.record)
+        if is_wrapped(leaf) and (name in _OF_PLAIN_TENSORS or not isinstance(leaf, InputLeaf)):
+            return self._wrapped_attribute(leaf, name, capture)
         if name == "shape":
             return self.call(torch.Tensor.size, (leaf,), {}, capture)
         if name in TENSOR_PROPERTIES or name in CONSTANT_PROPERTIES:
@@ -375,6 +395,15 @@ class TensorDomain:
         if name in _AUTOGRAD_ATTRIBUTES:
             return self._autograd_attribute(leaf, name, capture)
         return input_attribute(leaf, name, capture)
+
+    def _wrapped_attribute(self, leaf: TensorLeaf, name: str, capture: CaptureContext) -> object:
+        if name in _OF_PLAIN_TENSORS or name in _AUTOGRAD_ATTRIBUTES:
+            raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
+        if name == "shape":
+            return self.call(torch.Tensor.size, (leaf,), {}, capture)
+        if name in TENSOR_PROPERTIES:
+            return self.call(getattr, (leaf, name), {}, capture)
+        return self.wrappers.attribute(leaf, name, capture)
 
     def _autograd_attribute(self, leaf: TensorLeaf, name: str, capture: CaptureContext) -> object:
         if of_another_class(leaf) and name != "is_leaf":
@@ -439,6 +468,8 @@ class TensorDomain:
         What else can be assigned changes how autograd or a kernel sees the tensor, which the graph would not notice.
         """
         refuse_subclasses(value, capture)
+        if is_wrapped(leaf) and name != "grad":
+            raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
         setter = _SETTERS.get(name)
         stored = setter(self, leaf, value, capture) if setter is not None and isinstance(leaf, TensorLeaf) else None
         if stored is None:
@@ -484,6 +515,8 @@ class TensorDomain:
             return self.numbers.truth(leaf)
         if type(leaf) is ArrayLeaf:
             return bool(call_arrays(Call(bool, (leaf,), {}, self, capture)))
+        if is_wrapped(leaf):
+            raise GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", capture.location())
         known = decided(leaf) if isinstance(leaf, TensorLeaf) else None
         if known is None and isinstance(leaf, TensorLeaf):
             known = self.known.value(leaf, capture)
@@ -500,7 +533,7 @@ class TensorDomain:
     ) -> bool:
         """An assertion about a tensor becomes a step that raises AssertionError; False if it must break the graph."""
         recorder = self.recorder
-        if type(leaf) is SymLeaf or not isinstance(leaf, TensorLeaf) or recorder.scope is not None:
+        if type(leaf) is SymLeaf or not isinstance(leaf, TensorLeaf) or recorder.scope is not None or is_wrapped(leaf):
             return False
         if not can_be_tested(leaf, recorder.writes) or (in_place and not self.caught.may_assert(recorder, capture)):
             return False
@@ -517,6 +550,8 @@ class TensorDomain:
         sizes = leaf.record.sizes if isinstance(leaf, TensorLeaf) else ()
         if not isinstance(leaf, TensorLeaf) or not sizes or not (type(sizes[0]) is int or self.numbers.sizes.dynamic):
             raise GraphBreak(breaks.META_FAILED, "iteration over this value", capture.location())
+        if is_wrapped(leaf):
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"iteration over a {leaf.cls.__name__}", capture.location())
         seen = of_another_class(leaf) and not capture.state("dispatch_off")
         if seen and not has_default_method(leaf.cls):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"iteration over a {leaf.cls.__name__}", capture.location())
@@ -548,6 +583,8 @@ class TensorDomain:
         self.numbers.context.location = lambda: None  # it was the capture's
 
 
+_OF_PLAIN_TENSORS = frozenset({"data", "real", "imag", *CONSTANT_PROPERTIES})
+"""What is not asked of tensors that consist of others."""
 _AUTOGRAD_ATTRIBUTES: dict[str, Callable[[TensorDomain, TensorLeaf, CaptureContext], object]] = {
     "is_leaf": lambda domain, leaf, capture: leaf.record.is_leaf,
     "grad_fn": lambda domain, leaf, capture: None if leaf.record.is_leaf else NotImplemented,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+import torch
 from torch import fx
 
 from torchjit_core.paths import AccessPath
@@ -71,6 +72,9 @@ class CallDomain(Protocol):
 
     def input(self, obj: object, path: AccessPath | None, capture: CaptureContext) -> Raw:
         """The leaf of a real object."""
+
+    def fixed_input(self, obj: torch.Tensor, path: AccessPath, capture: CaptureContext) -> Raw:
+        """The leaf of a plain tensor whose sizes are constants of the graph."""
 
     def call(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Do a call on raw arguments."""

@@ -14,9 +14,12 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.leaves import Raw
 from torchjit_fx.records import DETACHED, RecordTable, TensorRecord
-from torchjit_fx.versions import CaptureFakeMode, fake_tensor
+from torchjit_fx.versions import CaptureFakeMode, FakeTensor, fake_tensor
+from torchjit_fx.wrapper_values import assembled, described, tensor_records
 
 __all__ = ["FakeFactory"]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class _WithHistory(torch.autograd.Function):
@@ -74,11 +77,15 @@ class FakeFactory:
             return _WithHistory.apply(_anchor(), lambda: self._bare(record))  # type: ignore[no-any-return]
 
     def _bare(self, record: TensorRecord) -> torch.Tensor:
+        """It as if nothing was differentiated."""
         sizes: Raw = record.sizes
         strides: Raw = record.strides
         if record.symbolic:
             sizes = [n if type(n) is int else self.sym_int(n) for n in sizes]
             strides = [n if type(n) is int else self.sym_int(n) for n in strides]
+        if record.wrapping is not None:
+            with self.mode, torch.no_grad():
+                return assembled(record, map(self._bare, tensor_records(record)))  # type: ignore[no-any-return]
         t = fake_tensor(self.mode, sizes, strides, record.dtype, record.device)
         if record.conj or record.neg:
             with self.mode:
@@ -90,8 +97,10 @@ class FakeFactory:
         """The record of a fake.
 
         Raises:
-            GraphBreak: it is sparse, nested or quantised, or autograd refuses it.
+            GraphBreak: it is sparse, nested or quantised, of a class that a graph cannot hold, or autograd refuses it.
         """
+        if type(t) is not FakeTensor and type(t) not in _PLAIN:
+            return described(t, self.describe)
         if t.layout is not torch.strided or t.is_nested or t.is_quantized:
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"the result is {t.layout}")
         sizes: tuple[Any, ...] = tuple(t.shape)

@@ -32,9 +32,10 @@ class Arguments:
         key: hashable parts: records, typed constants, the structure, and which leaves share memory.
         symbolic: some record or number is symbolic.
         cacheable: False where the key does not say everything.
+        wrapped: some leaf stands for a tensor that consists of others.
     """
 
-    __slots__ = ("cacheable", "key", "leaves", "sym", "symbolic")
+    __slots__ = ("cacheable", "key", "leaves", "sym", "symbolic", "wrapped")
 
     def __init__(self, args: RawArgs, kwargs: RawKwargs) -> None:
         self.leaves: list[TensorLeaf] = []
@@ -42,6 +43,7 @@ class Arguments:
         self.key: list[Any] = []
         self.symbolic = False
         self.cacheable = True
+        self.wrapped = False
         for arg in args:
             self._add(arg)
         for name, arg in kwargs.items():
@@ -57,6 +59,8 @@ class Arguments:
             self.key.append(arg.record)
             if arg.record.symbolic:
                 self.symbolic = True
+            elif arg.record.wrapping is not None:
+                self._add_wrapped(arg)
         elif cls in _TYPED_ATOMS:
             self.key.append(cls)
             self.key.append(arg)
@@ -64,6 +68,13 @@ class Arguments:
             self.key.append(arg)
         else:
             self._add_other(cls, arg)
+
+    def _add_wrapped(self, leaf: TensorLeaf) -> None:
+        """A tensor that consists of others: an argument of the region must have been put together in the graph."""
+        if type(leaf) is InputLeaf:
+            raise UnwritableArgument(leaf)
+        self.wrapped = True
+        self.cacheable = False
 
     def _add_other(self, cls: type, arg: Raw) -> None:
         if cls is tuple or cls is list or cls is torch.Size or _is_tuple_type(cls):

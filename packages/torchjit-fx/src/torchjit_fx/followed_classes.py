@@ -1,4 +1,4 @@
-"""Which subclasses of torch.Tensor a graph can hold as plain tensors, see `subclasses`."""
+"""Which subclasses of torch.Tensor a graph can hold as plain tensors, see `subclasses`, or as the tensors they consist of, see `wrappers`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["dispatches", "is_followed"]
+__all__ = ["dispatches", "is_followed", "is_wrapper"]
 
 _C: Any = torch._C
 _Tensor: Any = torch.Tensor
@@ -25,14 +25,28 @@ _PROTOCOLS = frozenset(
 @functools.lru_cache(maxsize=1024)
 def is_followed(cls: type) -> bool:
     """Is it a class whose tensors are plain ones for the dispatcher, and whose attributes are found as usual?"""
-    if type(cls) not in (type(torch.Tensor), type(torch.nn.Parameter)) or cls in (torch.Tensor, *_PARAMETERS):
-        return False
     if issubclass(cls, torch.nn.Parameter) and dispatches(cls):
         return False
-    own = [base for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)] if base not in _PARAMETERS]
-    if any(name in _PROTOCOLS for base in own for name in vars(base)):
+    return _has_usual_attributes(cls) and not _has_dispatcher(cls)
+
+
+@functools.lru_cache(maxsize=1024)
+def is_wrapper(cls: type) -> bool:
+    """Is it a traceable wrapper subclass: its tensors consist of others, into which `__tensor_flatten__` takes them apart?"""
+    if not _has_usual_attributes(cls) or not _has_dispatcher(cls) or cls.__module__.startswith("torch.nested"):
         return False
-    return getattr(cls, "__torch_dispatch__", None) in _NO_DISPATCHER
+    return all(callable(getattr(cls, name, None)) for name in ("__tensor_flatten__", "__tensor_unflatten__"))
+
+
+def _has_dispatcher(cls: type) -> bool:
+    return getattr(cls, "__torch_dispatch__", None) not in _NO_DISPATCHER
+
+
+def _has_usual_attributes(cls: type) -> bool:
+    if type(cls) not in (type(torch.Tensor), type(torch.nn.Parameter)) or cls in (torch.Tensor, *_PARAMETERS):
+        return False
+    own = [base for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)] if base not in _PARAMETERS]
+    return not any(name in _PROTOCOLS for base in own for name in vars(base))
 
 
 def dispatches(cls: Any) -> bool:

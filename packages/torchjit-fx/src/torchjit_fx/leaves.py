@@ -144,6 +144,13 @@ class Storage:
         self.leaves: list[TensorLeaf] = [first]
         self.written = False
 
+    def take_over(self, other: Storage) -> None:
+        """What lies in the other one, which nothing has written, lies here from now on: a tensor consists of both."""
+        if other is not self:
+            for leaf in other.leaves:
+                leaf.storage = self
+            self.leaves += other.leaves
+
 
 class TensorLeaf:
     """A tensor that a step makes.

@@ -28,6 +28,7 @@ from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
 from torchjit_fx.recurrent import RECURRENT, layer_result
 from torchjit_fx.symbols.numbers import SymbolicNumbers
 from torchjit_fx.versions import Watch
+from torchjit_fx.wrapper_values import pieces_of
 from torchjit_torch.quiet_fakes import QUIET_FAKES
 
 __all__ = ["MetaCache", "MetaService"]
@@ -211,8 +212,11 @@ class MetaService:
             self.evaluate(target, args, kwargs, symbolic=False)
 
     def _describe(self, result: Raw, fakes: list[Raw], leaves: list[TensorLeaf], watch: Watch) -> Outcome:
-        storages = [fake.untyped_storage()._cdata for fake in fakes]
+        storages = [_storage_of(fake, leaf.record) for fake, leaf in zip(fakes, leaves, strict=True)]
         written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
+        inner = {s: i for i, leaf in enumerate(leaves) for s in _storages_inside(fakes[i], leaf.record)}
+        if not watch.written.isdisjoint(inner):
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a write to a part of a tensor")
         if any(leaves[i].record.inference for i in written) and not self.modes.inference:
             raise GraphBreak(breaks.META_FAILED, "a write to an inference tensor outside of inference mode")
         changed: list[tuple[int, TensorRecord]] = []
@@ -220,6 +224,8 @@ class MetaService:
             if i in written and (record := self.fakes.describe_again(fake, leaves[i].record)) is not leaves[i].record:
                 changed.append((i, record))
         reader = _ResultReader(self.fakes, fakes, storages, [leaf.record for leaf in leaves])
+        for storage, i in inner.items():
+            reader.places.setdefault(storage, i)
         reader.follows = self.modes.inference or not watch.retyped
         reader.detached = watch.detached and not self.modes.inference
         template = reader.read(result, ())
@@ -286,8 +292,13 @@ class _ResultReader:
         if id(value) in self.made:
             return self.made[id(value)]
         record = self.fakes.describe(value)
-        storage = value.untyped_storage()._cdata
+        storage = _storage_of(value, record)
         shares = self.places.get(storage)
+        also: tuple[int, ...] = ()
+        if record.wrapping is not None:
+            inside = [self.places[s] for s in _storages_inside(value, record) if s in self.places]
+            shares = inside[0] if inside else None
+            also = tuple(dict.fromkeys(i for i in inside if i != shares))
         if shares is not None and shares >= 0 and self._is_of_inference(storage) and self.follows:
             # Fakes do not say so outside of the mode. There, what was detached may be written to; the tensor itself may not.
             record = self.fakes.records.as_inference(record, DETACHED if self.detached else True)
@@ -295,9 +306,10 @@ class _ResultReader:
                 raise GraphBreak(breaks.META_FAILED, "a view of a detached inference tensor")
         self.makes = True
         self.constant = self.constant or _is_constant(value)
-        self.places.setdefault(storage, -1 - self.count)
+        for memory in [storage, *_storages_inside(value, record)]:
+            self.places.setdefault(memory, -1 - self.count)
         self.count += 1
-        made = self.made[id(value)] = Made(record, shares, way)
+        made = self.made[id(value)] = Made(record, shares, way, also)
         return made
 
     def _is_of_inference(self, storage: int) -> bool:
@@ -310,6 +322,17 @@ class _ResultReader:
         if len(kinds) > 1:
             raise GraphBreak(breaks.META_FAILED, "a view of an inference tensor or of another one on its memory")
         return kinds == {True}
+
+
+def _storage_of(fake: torch.Tensor, record: TensorRecord) -> int:
+    """Its memory; of a tensor that consists of others, which has none, the tensor itself."""
+    return fake.untyped_storage()._cdata if record.wrapping is None else id(fake)
+
+
+def _storages_inside(fake: torch.Tensor, record: TensorRecord) -> list[int]:
+    if record.wrapping is None:
+        return []
+    return [piece.untyped_storage()._cdata for piece in pieces_of(fake, record.wrapping)]
 
 
 def _is_fresh(part: Template, context: NodeContext) -> bool:

@@ -17,11 +17,17 @@ __all__ = ["Constant", "Made", "Nested", "Outcome", "Same", "Sym", "SymOther", "
 @final
 @attrs.frozen(eq=False)
 class Made:
-    """A tensor that the call made. `shares`: the argument leaf whose memory it shares, or `-1 - k` for earlier result k."""
+    """A tensor that the call made.
+
+    Attributes:
+        shares: the argument leaf whose memory it shares, or `-1 - k` for earlier result k.
+        also: of a tensor that consists of others, further argument leaves on whose memory they lie.
+    """
 
     record: TensorRecord
     shares: int | None
     way: Way
+    also: tuple[int, ...] = ()
 
 
 @final

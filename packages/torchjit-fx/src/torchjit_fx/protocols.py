@@ -62,6 +62,9 @@ class CaptureContext(Protocol):
     def in_block(self) -> bool:
         """Is the current instruction in a `try` or `with`, of whatever code?"""
 
+    def has_stores(self, leaf: object) -> bool:
+        """Has the program stored attributes on this leaf, which its object gets at the region's end?"""
+
     def names_used(self) -> frozenset[str]:
         """The names of attributes and globals in the code of the frames that have not ended."""
 

@@ -13,7 +13,7 @@ import torch
 from torchjit_core.expr import Expr
 from torchjit_fx.followed_classes import is_followed
 
-__all__ = ["DETACHED", "RecordTable", "TensorRecord", "is_structseq", "key_set_of", "kind_of"]
+__all__ = ["DETACHED", "RecordTable", "TensorRecord", "Wrapping", "is_structseq", "key_set_of", "kind_of"]
 
 Dim = int | Expr
 DETACHED = 2
@@ -35,6 +35,7 @@ class TensorRecord:
         conj, neg: the lazy conjugate and negative bits.
         inference: made under inference mode: false, true, or `DETACHED`.
         symbolic: some size, stride or the offset is an expression.
+        wrapping: of a tensor that consists of others; such records are not interned.
     """
 
     dtype: torch.dtype
@@ -48,6 +49,25 @@ class TensorRecord:
     neg: bool
     inference: int
     symbolic: bool
+    wrapping: Wrapping | None = None
+
+
+@final
+@attrs.frozen(eq=False)
+class Wrapping:
+    """What a tensor of a wrapper subclass consists of, as its `__tensor_flatten__` says.
+
+    Attributes:
+        cls: the class.
+        names: of the attributes that hold the parts.
+        parts: for each, the record of a tensor, or the object that it is (a `DeviceMesh`).
+        context: what the class needs besides to put the tensor together; a copy.
+    """
+
+    cls: Any
+    names: tuple[str, ...]
+    parts: tuple[Any, ...]
+    context: Any
 
 
 @final

@@ -25,6 +25,7 @@ from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers
 from torchjit_fx.subclasses import with_subclasses
 from torchjit_fx.tracing import escaped
 from torchjit_fx.versions import FIRST_WRITE, lazy_graph_module
+from torchjit_fx.wrappers import Wrappers
 from torchjit_torch.graph_calls import GraphCall
 from torchjit_torch.operators import is_custom_operator
 
@@ -40,10 +41,10 @@ def compile_region(domain: CallDomain, leaves: Sequence[object], capture: Captur
         capture: the VM's.
     """
     outputs = _Outputs(domain, leaves, capture)
-    asked = outputs.asked
-    refuse_escaping_leaves(domain, asked, capture)
-    _keep_what_is_remembered(domain, asked, capture)
-    keep_history_beyond(domain, asked, capture.names_used())
+    refuse_escaping_leaves(domain, outputs.asked, capture)
+    _keep_what_is_remembered(domain, outputs.asked, capture)
+    keep_history_beyond(domain, outputs.asked, capture.names_used())
+    asked, wholes = domain.of(Wrappers).taken_apart(outputs.asked, capture)
     domain.recorder.selections.refuse_escaping(asked, capture)
     steps = live_steps(domain.recorder.place.kept(domain.recorder.steps), asked, domain.modes.graph_initial)
     epilogue = domain.modes.epilogue()
@@ -61,7 +62,11 @@ def compile_region(domain: CallDomain, leaves: Sequence[object], capture: Captur
     domain.writes_outside = gm.meta[FIRST_WRITE] is not None
     if domain.writes_outside and repeatable:
         domain.of(CaughtErrors).settle(errors_come_first(target, gm, steps), capture)
-    target = _surrounded(domain, target, steps, outputs)
+    inputs = used_inputs(steps, asked)
+    target = _surrounded(domain, target, steps, inputs, asked)
+    target = domain.of(Wrappers).around(target, inputs, wholes)
+    if outputs.makers:
+        target = with_arrays(target, outputs.makers)
     if repeatable:
         target = giving_back_random_numbers(target, steps, domain.writes_outside)
     return RegionCode(target, paths, outputs.places, epilogue, repeatable, acts)
@@ -96,15 +101,12 @@ class _Outputs:
         return self._numbers[id(leaf)]
 
 
-def _surrounded(domain: CallDomain, target: Raw, steps: Sequence[Any], outputs: _Outputs) -> Raw:
-    """The compiled graph with what a call of it needs besides."""
-    inputs, asked = used_inputs(steps, outputs.asked), outputs.asked
+def _surrounded(domain: CallDomain, target: Raw, steps: Sequence[Any], inputs: Raw, asked: Sequence[Raw]) -> Raw:
+    """The compiled graph, which gives `asked`, with what a call of it needs besides."""
     target = domain.recorder.place.running(target, asked)
     target = with_subclasses(target, inputs, asked)
     target = preparing(target, domain.recorder.data, inputs)
-    if any(step.mode is not None for step in steps):
-        target = domain.modes.restoring(target)
-    return with_arrays(target, outputs.makers) if outputs.makers else target
+    return domain.modes.restoring(target) if any(step.mode is not None for step in steps) else target
 
 
 def _keep_what_is_remembered(domain: CallDomain, asked: Sequence[Raw], capture: CaptureContext) -> None:

@@ -58,7 +58,9 @@ def overriding_classes(domain: CallDomain, args: RawArgs, kwargs: RawKwargs) -> 
 
 def refuse_subclasses(values: Raw, capture: CaptureContext) -> None:
     """Raises GraphBreak where code that runs on stand-ins of these values would not know their class."""
-    for leaf in filter(of_another_class, leaves_in(values)):
+    for leaf in leaves_in(values):
+        if not of_another_class(leaf) and getattr(getattr(leaf, "record", None), "wrapping", None) is None:
+            continue
         raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {leaf.cls.__name__} here", capture.location())
 
 
@@ -159,7 +161,10 @@ def with_subclasses(
     classes = [
         (i, leaf.cls, leaf.record.requires_grad and not leaf.record.is_leaf)
         for i, leaf in enumerate(asked)
-        if isinstance(leaf, TensorLeaf) and leaf.cls is not torch.Tensor and type(leaf) is not InputLeaf
+        if isinstance(leaf, TensorLeaf)
+        and leaf.cls is not torch.Tensor
+        and type(leaf) is not InputLeaf
+        and not leaf.record.wrapping
     ]
     if not places and not classes:
         return target

@@ -165,6 +165,10 @@ class _Context:
         """Proxies run Python for real: nobody knows what is around a call."""
         return False
 
+    def has_stores(self, leaf: object) -> bool:
+        """See `CaptureContext`."""
+        return False
+
     def names_used(self) -> frozenset[str]:
         """None."""
         return frozenset()

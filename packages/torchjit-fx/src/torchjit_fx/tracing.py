@@ -55,7 +55,7 @@ from torchjit_fx.selections import Selections
 from torchjit_fx.transcripts import TranscriptCache, can_be_shared, noted
 from torchjit_torch.operators import is_custom_operator
 
-__all__ = ["Recorder", "escaped"]
+__all__ = ["Recorder", "escaped", "may_write"]
 
 _WRITING_OPERATORS = frozenset(
     getattr(operator, name)
@@ -193,7 +193,7 @@ class Recorder:
             return None
 
         def follow(leaf: TensorLeaf, memory: TensorLeaf) -> TensorLeaf:
-            if self.scope is not None or self.checkpointed or _may_write(graph_target(fn)[1], kwargs):
+            if self.scope is not None or self.checkpointed or may_write(graph_target(fn)[1], kwargs):
                 raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, "data of a tensor with gradients", capture.location())
             made: TensorLeaf = self.call(with_gradient_for, (leaf, memory), {}, capture)
             return made
@@ -279,7 +279,7 @@ class Recorder:
 
     def _call_new(self, call: _Call) -> Raw:
         found, capture, rule = call.found, call.capture, function_rule(call.target)
-        writes = _may_write(call.target, call.kwargs) or rule.beyond
+        writes = may_write(call.target, call.kwargs) or rule.beyond
         for leaf in found.leaves if writes else ():
             self._materialise_neighbours(leaf)
         try:
@@ -293,6 +293,9 @@ class Recorder:
             raise
         if self._repeats(outcome, found):
             self._cache(found).put(call.key, outcome)
+        joins = any(type(part) is Made and part.also for part in parts(outcome.result))
+        if joins and any(leaf.storage is not None and leaf.storage.written for leaf in found.leaves):
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a tensor on memory that was written", capture.location())
         raw = self._apply(call, outcome, result, found.symbolic and not writes)
         for leaf, record in seen:
             leaf.record = record
@@ -335,6 +338,8 @@ class Recorder:
         """Does the outcome follow from the key, for later calls?"""
         lonely = all(found.leaves[i].is_alone() for i in outcome.written)
         repeats = found.cacheable and lonely and not (outcome.fresh or outcome.constant)
+        if any(type(part) is Made and part.record.wrapping is not None for part in parts(outcome.result)):
+            return False  # the record holds what is the program's
         shares = any(type(part) is Made and part.shares is not None for part in parts(outcome.result))
         return repeats and not (outcome.written and shares)
 
@@ -367,6 +372,8 @@ class Recorder:
 
     def _check_writes(self, outcome: Outcome, call: _Call) -> None:
         changed, target, capture = dict(outcome.changed), call.target, call.capture
+        if outcome.written and call.found.wrapped:
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a write, with a tensor that consists of others")
         for i in outcome.written:
             leaf = call.found.leaves[i]
             self.selections.check_write(leaf, self._inputs, capture)
@@ -509,13 +516,15 @@ class _Builder:
         if found is not None:
             return found
         leaf = TensorLeaf(template.record, self.step, template.way)
-        results = self.step.results  # type: ignore[union-attr]
+        if template.record.wrapping is not None:
+            leaf.cls = template.record.wrapping.cls
         if template.shares is not None:
-            base = self.arguments[template.shares] if template.shares >= 0 else results[-1 - template.shares]
-            leaf.storage = base.memory()
+            leaf.storage = self._memory(template.shares)
+            for other in template.also:
+                leaf.storage.take_over(self._memory(other))
             leaf.storage.leaves.append(leaf)
             leaf.alias = True
-        results.append(leaf)
+        self.step.results.append(leaf)  # type: ignore[union-attr]
         if self.fakes is not _NOT_RUN:
             fake = follow(self.fakes, template.way)
             if leaf.alias and self.loose:
@@ -524,6 +533,10 @@ class _Builder:
                 leaf.fake = fake
         self.made[id(template)] = leaf
         return leaf
+
+    def _memory(self, shares: int) -> Storage:
+        results = self.step.results  # type: ignore[union-attr]
+        return (self.arguments[shares] if shares >= 0 else results[-1 - shares]).memory()
 
     def _nested(self, template: Nested) -> Raw:
         items = [self.build(item) for item in template.items]
@@ -564,7 +577,8 @@ def _remembers(step: Step, names: list[TensorLeaf]) -> bool:
     return any(leaf is name for leaf in leaves_in((step.args, step.kwargs)) for name in names)
 
 
-def _may_write(target: Target, kwargs: RawKwargs) -> bool:
+def may_write(target: Target, kwargs: RawKwargs) -> bool:
+    """May a call of this name write to its arguments?"""
     if target in _WRITING_OPERATORS or "out" in kwargs or "inplace" in kwargs:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
@@ -577,6 +591,8 @@ def _name_of(target: Target) -> str:
 
 def _refuse_argument(arg: Raw, fn: Function, capture: CaptureContext) -> GraphBreak:
     name = getattr(fn, "__name__", None) or repr(fn)
+    if type(arg) is InputLeaf:  # which consists of others
+        return GraphBreak(breaks.UNSUPPORTED_TENSOR, f"{name} of {arg.path}: {arg.cls.__name__}", capture.location())
     if type(arg) is OpaqueLeaf:
         return GraphBreak(arg.reason, f"{name} of {arg.path}: {type(arg.real).__name__}", capture.location())
     return GraphBreak(breaks.UNSUPPORTED_ARGUMENT, f"{name} is given a {type(arg).__qualname__}", capture.location())

@@ -150,6 +150,9 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Overload, types: Sequence[type], args: Values = (), kwargs: Mapping[str, Any] | None = None
     ) -> Value:
+        for cls in types:
+            if cls is not FakeTensor and hasattr(cls, "__tensor_flatten__"):
+                return NotImplemented  # the class sees the call first, and then we its calls on what the tensor consists of
         rule, watch = rule_of(func), self.watch
         call = OperatorCall(func, args, kwargs or {}, rule)
         if watch is not None:

@@ -347,6 +347,10 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         """Is the current instruction in a `try` or `with`, of whatever code?"""
         return any(frame.code.handler_of(frame.pc - 1) is not None for frame in self.vm.frames)
 
+    def has_stores(self, leaf: object) -> bool:
+        """Has the program stored attributes on the object of this payload, which get there at the region's end?"""
+        return any(value.payload is leaf for value in self.stored_leaves)
+
     def names_used(self) -> frozenset[str]:
         """The names of attributes and globals in the code of the frames that have not ended."""
         return frozenset(name for frame in self.vm.frames for name in frame.code.code.co_names)
