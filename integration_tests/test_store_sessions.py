@@ -70,6 +70,35 @@ def test_entries_are_compared_with_what_is_captured_where_that_is_asked_for(
     assert store["verified"] == loaded and "different" not in store and "loaded" not in store
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_bodies_that_have_a_name_in_one_process_only_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """The same name is another body in the next process: a result of `cond` would be that of somebody else's branch."""
+
+    def choice(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,))
+
+    def loop(x: torch.Tensor) -> torch.Tensor:
+        return torch.while_loop(lambda a: a.sum() < 9, lambda a: (a + 1,), (x,))[0]
+
+    def after_a_break(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return choice(x + 1)
+
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
+    with torchjit.config.patch(store="on"):
+        for f, x in ((choice, torch.ones(3)), (loop, torch.ones(3)), (after_a_break, -torch.ones(3) * 2)):
+            compiled: Any = torchjit.compile(f, backend=backend)
+            torch.testing.assert_close(compiled(x), f(x))
+            assert "TJ-STORE-035" in compiled.compiled.stats.regions[-1].storage
+        x = torch.ones(3, requires_grad=True)
+        compiled = torchjit.compile(choice, backend=backend)
+        compiled(x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.ones(3).cos())
+        assert "TJ-STORE-035" in compiled.compiled.stats.regions[0].storage
+
+
 def test_what_became_of_each_entry_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.sin() + 1

@@ -7,20 +7,21 @@ other containers are copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import CodeType
 from typing import Any, Protocol, TypeVar, final, runtime_checkable
 from weakref import WeakValueDictionary, ref
 
 import attrs
 
-from torchjit_core.reasons import Reason
+from torchjit_core.reasons import Reason, reason
 
 __all__ = [
     "Growing", "Made", "NotStorable", "NotYetStorable", "ReliedOn", "Storable", "cache_in_use", "collecting_reliance", "compiling_ahead", "grown",
-    "how_made", "is_ahead", "is_maker", "library_maker", "loading_from", "made_by", "maker", "never_stored", "note_library", "noting_libraries", "relied_on",
-    "when_grown",
+    "how_made", "is_ahead", "is_maker", "library_maker", "loading_from", "made_by", "maker", "named_here", "never_stored", "note_library",
+    "noting_libraries", "refuse_names_of_process", "relied_on", "when_grown",
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -80,6 +81,40 @@ def never_stored(reason: Reason, detail: str) -> None:
     if found is not None:
         refusal = NotStorable(reason, detail)
         found[id(refusal)] = refusal
+
+
+# -------------------------------------------------------------------------------------- names of one process
+NAME_OF_PROCESS = reason(
+    "TJ-STORE-035",
+    "control flow over tensors, or attention, that has a name in one process only",
+    "Compiled code refers to the bodies of torch.cond, while_loop, scan and flex_attention by names that are given out as a process meets "
+    "them: in another process they are other bodies. The entry works, and is made anew in the next process.",
+)
+_named_here: set[str] = set()
+
+
+def named_here(name: str) -> None:
+    """Note a name that operators of compiled code are given and that only this process knows."""
+    _named_here.add(name)
+
+
+def refuse_names_of_process(constants: Iterable[object]) -> None:
+    """Look at constants that are about to be written.
+
+    Raises:
+        NotStorable: one is such a name, or text of code that has one.
+    """
+    if not _named_here:
+        return
+    for constant in constants:
+        if type(constant) is str:
+            found = next((name for name in _named_here if constant == name or f"'{name}'" in constant), None)
+            if found is not None:
+                raise NotStorable(NAME_OF_PROCESS, found)
+        if type(constant) is tuple:
+            refuse_names_of_process(constant)
+        elif type(constant) is CodeType:
+            refuse_names_of_process(constant.co_consts)
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ import attrs
 import torch
 from torch import fx
 
+from torchjit_core.storing import named_here
 from torchjit_fx.leaves import Raw
 from torchjit_fx.modes import AmbientState
 from torchjit_torch.custom_operators import define_operator
@@ -230,6 +231,7 @@ def name_of(program: Any) -> str:
     if key not in _NAMES:
         _NAMES[key] = f"{key[0]}_{len(_NAMES)}"
         PROGRAMS[_NAMES[key]] = program
+        named_here(_NAMES[key])
     return _NAMES[key]
 
 

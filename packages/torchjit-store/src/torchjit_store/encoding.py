@@ -22,7 +22,7 @@ from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_core.guards import ClassAttrIs, Guard, IdIs, MroIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
-from torchjit_core.storing import NotStorable, how_made, note_library
+from torchjit_core.storing import NotStorable, how_made, note_library, refuse_names_of_process
 from torchjit_store import generated, numpy_values, ours
 from torchjit_store.collector import collector_paused
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
@@ -210,6 +210,7 @@ class _Survey:
     def _atom(self, key: tuple[Any, ...], obj: Any, parent: _Node | None) -> _Node:
         found = self._by_value.get(key)
         if found is None:
+            refuse_names_of_process((obj,))
             found = self._by_value[key] = _Node(obj, parent)
             if _is_plain(obj):
                 found.become("atom", raw=obj)
@@ -325,6 +326,7 @@ class _Survey:
         if node is None:
             node = self._by_id[id(code)] = _Node(code, parent)
             try:
+                refuse_names_of_process((code,))
                 node.become("code", raw=self.blob(generated.code_bytes(code)))
             except ValueError as error:
                 raise NotStorable(NOT_STORABLE, f"the code of {code.co_qualname}: {error}") from error
