@@ -20,7 +20,7 @@ from torchjit_core import events
 from torchjit_inductor.expansion import _layout, _structure
 from torchjit_inductor.steps import Program, TensorRef
 
-COUNT = 12
+COUNT = 10
 EXPANDS = {
     "plain": ["inference"],
     "all_states": ["inference", "forward", "backward"],
@@ -107,12 +107,24 @@ def canonical(program: Program) -> list[Hashable]:
 
 
 def compare(model: nn.Module, compiled: Callable[..., Any], sizes: list[int], training: bool) -> None:
-    """With eager, for batches of these sizes."""
-    plain = copy.deepcopy(model)
+    """Nothing is much further from what float64 gives than eager's results are, for batches of these sizes.
+
+    Sums in another order err differently: ten blocks make of that what no fixed bound fits, on one machine more than on another.
+    """
+    plain, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     for size in sizes:
         x = torch.randn(size, 6, WIDTH)
-        got, want = run(model, compiled, x, training), run(plain, plain, x, training)
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        got, want, right = (
+            run(m, f, y, training) for m, f, y in ((model, compiled, x), (plain, plain, x), (exact, exact, x.double()))
+        )
+        for g, w, r in zip(got, want, right, strict=True):
+            assert (g.shape, g.dtype) == (w.shape, w.dtype)
+            assert error(g, r) <= 3 * error(w, r) + 1e-6 * float(r.abs().max())
+
+
+def error(found: Tensor, right: Tensor) -> float:
+    """The largest difference."""
+    return float((found.double() - right).abs().max())
 
 
 CASES = [(name, False) for name in MODELS if name not in ("checkpointed", "dropout")]
@@ -126,7 +138,7 @@ def test_results_are_those_of_eager_and_programs_those_of_all_blocks(
     torch.manual_seed(0)
     model = MODELS[name](COUNT).train(training)
     watch = Watch(monkeypatch)
-    with events.listen(watch.hear):
+    with events.listen(watch.hear, {"repeated_blocks"}):
         compare(model, torchjit.compile(model), [3], training)
         assert watch.traced is ((name, training) in TRACED)
         assert watch.expanded == [k for k in EXPANDS.get(name, []) if (k == "inference") is not training]
@@ -134,7 +146,7 @@ def test_results_are_those_of_eager_and_programs_those_of_all_blocks(
         if watch.expanded or watch.traced:
             watch.told.clear()
             model = MODELS[name](COUNT).train(training)
-            compare(model, torchjit.compile(model, options={"repeated_blocks": False}), [3], training)
+            run(model, torchjit.compile(model, options={"repeated_blocks": False}), torch.randn(3, 6, WIDTH), training)
             assert not watch.told
     for graph, program in programs.items():
         assert canonical(program) == canonical(watch.programs[graph])
@@ -145,8 +157,8 @@ def test_sizes_that_vary(training: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     torch.manual_seed(0)
     model = MODELS["all_states"](COUNT)
     watch = Watch(monkeypatch)
-    with events.listen(watch.hear):
-        compare(model, torchjit.compile(model, dynamic=True), [2, 5, 3], training)
+    with events.listen(watch.hear, {"repeated_blocks"}):
+        compare(model, torchjit.compile(model, dynamic=True), [2, 5], training)
     assert watch.expanded == (["forward", "backward"] if training else ["inference"])
 
 
@@ -156,7 +168,7 @@ def test_other_dtypes_and_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS["plain"](COUNT)
     compiled = torchjit.compile(model)
     x = torch.randn(3, 6, WIDTH)
-    with events.listen(watch.hear), torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    with events.listen(watch.hear, {"repeated_blocks"}), torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(compiled(x), model(x), rtol=0.1, atol=0.1)
     assert watch.expanded == ["inference"]
 
@@ -164,6 +176,6 @@ def test_other_dtypes_and_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_few_blocks_are_compiled_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     model = Stack([Block() for _ in range(4)])
-    with events.listen(watch.hear):
+    with events.listen(watch.hear, {"repeated_blocks"}):
         compare(model, torchjit.compile(model), [3], training=False)
     assert not watch.told

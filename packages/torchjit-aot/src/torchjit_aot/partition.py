@@ -51,7 +51,8 @@ class Partition:
 
 _TRIES = 4
 _MANY = 8
-"""Equal values of this number or more are computed again in step."""
+_MANY_HALVES = 10
+"""Equal values of these numbers or more are computed again all or none, or every second of them: pairs of blocks, then, of which there are five."""
 _CHEAPEST = "the cheapest place to cut; what follows is computed again"
 
 Partitioner: TypeAlias = Callable[[JointGraph], Partition]
@@ -232,11 +233,12 @@ class _Cutter:
 def _in_step(nodes: Sequence[fx.Node], room: int) -> Sequence[fx.Node]:
     """At most so many of these equal values, which are in graph order.
 
-    Of many, as a model of equal blocks has, all, every second or every fourth: then the blocks stay equal, and one is compiled for all.
+    Of many, as a model of equal blocks has, all, every second or none: then the blocks stay equal, and a few are compiled for all.
     """
     if room >= len(nodes) or len(nodes) < _MANY:
         return nodes[:room]
-    return next((nodes[::step] for step in (2, 4) if len(nodes[::step]) <= room), ())
+    halves = nodes[::2]
+    return halves if len(halves) <= room and len(nodes) >= _MANY_HALVES else ()
 
 
 def _in_order(joint: JointGraph, needs: Needs, formulas: Mapping[fx.Node, Formula]) -> list[fx.Node]:
