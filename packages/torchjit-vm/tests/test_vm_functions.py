@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from vm_lazy import Jit, Num
 
+from torchjit_core.guards import Predicate
 from torchjit_core.paths import AccessPath
 from torchjit_core.storing import NotStorable, collecting_reliance
 
@@ -162,9 +163,52 @@ def assumes(x: Any) -> Any:
     return x * helper(3)
 
 
+TEXTS = {"one", "two", "three"}
+
+
+def goes_through_a_set_of_the_code(x: Any) -> Any:
+    for text in {"one", "three"}:
+        x = x * 2 + len(text)
+    return x
+
+
+def goes_through_a_set_it_makes(x: Any) -> Any:
+    return x + len("".join({text[0] for text in ("one", "two", "three")}))
+
+
+def goes_through_a_set_of_the_module(x: Any) -> Any:
+    return x + [*TEXTS].index("one")
+
+
+def goes_through_numbers(x: Any) -> Any:
+    for number in {3, (1, 2.5), 2}:
+        x = x + (number if type(number) is int else 0.5)
+    return x
+
+
+def looks_into_sets(x: Any) -> Any:
+    made = TEXTS | {"four"}
+    return x + len(made) + ("one" in TEXTS) + ("x" in {"x", "y"}) + (made >= TEXTS)
+
+
+def shows_an_address(x: Any) -> Any:
+    return x + len(f"{helper}")
+
+
+def counts_by_an_address(x: Any) -> Any:
+    return x + id(helper) % 2
+
+
 @pytest.mark.parametrize(
     "function, policy, reasons",
     [
+        (goes_through_a_set_of_the_code, {}, ["TJ-STORE-028"]),
+        (goes_through_a_set_it_makes, {}, ["TJ-STORE-028"]),
+        (goes_through_a_set_of_the_module, {}, ["TJ-STORE-028"]),
+        (goes_through_numbers, {}, []),
+        (looks_into_sets, {}, []),
+        (shows_an_address, {}, ["TJ-STORE-029"]),
+        (counts_by_an_address, {}, ["TJ-STORE-029"]),
         (hashes, {}, ["TJ-STORE-025"]),
         (hashes_a_number, {}, []),
         (assumes, {"assume_constant": {helper}}, ["TJ-STORE-024"]),
@@ -175,7 +219,21 @@ def test_results_that_hold_in_this_process_only_are_never_stored(
 ) -> None:
     with collecting_reliance() as found:
         Jit(function, **policy)(Num(1.0))
-    assert [r.reason.id for r in found.values() if isinstance(r, NotStorable)] == reasons
+    assert sorted({r.reason.id for r in found.values() if isinstance(r, NotStorable)}) == reasons
+
+
+def only_asks(x: Any) -> Any:
+    return x + ("one" in TEXTS)
+
+
+def test_the_order_of_a_set_is_guarded_where_it_counts() -> None:
+    """A set that is only looked into may be another one with the same elements: texts have other hashes in each process."""
+    orders = []
+    for function in (only_asks, goes_through_a_set_of_the_module):
+        jit = Jit(function)
+        jit(Num(1.0))
+        orders.append([g for g in jit.captured[-1].guards if isinstance(g, Predicate) and g.text.startswith("list(")])
+    assert [len(found) for found in orders] == [0, 1]
 
 
 def names_its_place(x: Any) -> Any:

@@ -127,7 +127,7 @@ def _flags() -> dict[str, object]:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "deterministic warns": torch.is_deterministic_algorithms_warn_only_enabled(),
         "fills memory": _read(torch.utils.deterministic, "fill_uninitialized_memory"),
-        "products": torch.get_float32_matmul_precision(),
+        "products": [_read(torch, "get_float32_matmul_precision", call=True), _read(matmul, "allow_tf32")],
         "cudnn": [_read(cudnn, name) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")],
         "reduced": [
             str(_read(matmul, name))

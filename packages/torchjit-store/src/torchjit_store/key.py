@@ -54,6 +54,8 @@ def process_parts() -> dict[str, Any]:
     if torch is not None:
         gpus = _gpus() if torch.version.cuda is not None and torch.cuda.is_initialized() else None
         parts |= {"torch": _torch(), "threads": torch.get_num_threads(), "gpus": gpus}
+        if torch.version.cuda is not None:
+            parts["visible"] = _visible_gpus()
     return parts
 
 
@@ -109,6 +111,20 @@ def _gpus() -> list[list[Any]]:
     found = [cuda.get_device_properties(k) for k in range(cuda.device_count())]
     facts = [[p.name, p.major, p.minor, p.multi_processor_count] for p in found]
     return facts[:1] if all(fact == facts[0] for fact in facts) else facts
+
+
+def _visible_gpus() -> list[int | None]:
+    """How many GPUs the machine has, and how many of them a variable leaves: programs ask whether there is one."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return [_gpu_files(), None if chosen is None else len(list(filter(None, chosen.split(","))))]
+
+
+@functools.cache
+def _gpu_files() -> int:
+    try:
+        return sum(re.fullmatch(r"nvidia\d+", name) is not None for name in os.listdir("/dev"))
+    except OSError:
+        return 0
 
 
 @functools.cache

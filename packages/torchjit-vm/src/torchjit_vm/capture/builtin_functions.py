@@ -35,7 +35,7 @@ from torchjit_vm.capture.builtin_table import Builtin, builtin, by_position
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import namespace
-from torchjit_vm.capture.reasons import OWN_FRAME, PROCESS_HASH, UNKNOWN_CALL
+from torchjit_vm.capture.reasons import ADDRESS, OWN_FRAME, PROCESS_HASH, UNKNOWN_CALL
 from torchjit_vm.capture.special_methods import checked, computed
 from torchjit_vm.capture.type_slots import Op
 from torchjit_vm.capture.types import type_of
@@ -171,6 +171,7 @@ def _is_singleton(obj: object) -> bool:
 
 def _number_of(domain: CaptureDomain, obj: object) -> Const:
     domain.object_numbers.add(id(obj))
+    never_stored(ADDRESS, f"id() of a {type(obj).__qualname__}")
     return Const(id(obj))
 
 
@@ -180,6 +181,7 @@ def _id(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if isinstance(value, Known) and not classes.is_made(domain, value):
         return _number_of(domain, value.obj)
     if type(value) is Const and _is_singleton(value.value):
+        never_stored(ADDRESS, f"id({value.value!r})")
         return Const(id(domain.use(value)))
     if type(value) is Leaf and domain.leaves.type_of(value.payload) in (int, float, bool, complex):
         raise domain.graph_break(UNKNOWN_CALL, "id() of a number")

@@ -123,13 +123,25 @@ class GuardRecorder:
         self._record(("test", what), Predicate, path, test, text)
 
     def guard_set(self, path: AccessPath, real: Set[object]) -> None:
+        """Its elements with their types. Their order: `guard_order`."""
         iterate = frozenset.__iter__ if isinstance(real, frozenset) else set.__iter__  # past a subclass's own
-        expected = [(type(element), element) for element in iterate(real)]  # type: ignore[arg-type,var-annotated]
+        expected = {(type(element), element) for element in iterate(real)}  # type: ignore[arg-type,var-annotated]
+        elements = [element for _, element in expected]
 
         def same(other: Any) -> bool:
-            return [(type(element), element) for element in iterate(other)] == expected  # the order is relied on too
+            return {(type(element), element) for element in iterate(other)} == expected
 
-        self._record(("set", path), Predicate, path, same, f"list({path}) == {[element for _, element in expected]!r}")
+        self._record(("set", path), Predicate, path, same, f"{path} has {elements!r}")
+
+    def guard_order(self, path: AccessPath, real: Set[object]) -> None:
+        """The order in which a set iterates: equal sets may have others."""
+        iterate = frozenset.__iter__ if isinstance(real, frozenset) else set.__iter__
+        expected = list(iterate(real))  # type: ignore[arg-type,var-annotated]
+
+        def same(other: Any) -> bool:
+            return list(iterate(other)) == expected
+
+        self._record(("order", path), Predicate, path, same, f"list({path}) == {expected!r}")
 
     def guards(self) -> tuple[Guard, ...]:
         """Everything recorded, with source locations."""

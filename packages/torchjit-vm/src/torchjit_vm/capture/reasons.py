@@ -3,6 +3,7 @@
 from torchjit_core.reasons import reason
 
 __all__ = [
+    "ADDRESS",
     "ASYNC",
     "BOUNDARY",
     "CLASS_BODY",
@@ -18,6 +19,7 @@ __all__ = [
     "RAISED_INSIDE",
     "RAISED_UNDER_CAPTURE",
     "REBUILD",
+    "SET_ORDER",
     "STEP_LIMIT",
     "TOO_DEEP",
     "UNHASHABLE",
@@ -161,6 +163,19 @@ PROCESS_HASH = reason(
     "the hash of a text, or of another object, is part of what was computed",
     "hash() gives other numbers in each process, unless PYTHONHASHSEED is set: compiled code that holds one is not kept on disk.",
     "Use a digest, such as zlib.crc32, where a number must stay the same.",
+)
+SET_ORDER = reason(
+    "TJ-STORE-028",
+    "the order of a set's elements is part of what was computed",
+    "Texts and most objects have other hashes in each process, and sets of them another order: compiled code that went through such a set "
+    "is not kept on disk.",
+    "Go through sorted(...) of it outside of the compiled function, or use a tuple or a dict.",
+)
+ADDRESS = reason(
+    "TJ-STORE-029",
+    "the address of an object is part of what was computed",
+    "id() of an object, and a text such as <function f at 0x7f...>, are others in each process: compiled code that holds one is not kept on disk.",
+    "Compare objects with `is`, and show their names.",
 )
 NO_SUBMODULE = reason(
     "TJ-STORE-027",

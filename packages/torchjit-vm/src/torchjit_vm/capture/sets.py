@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from torchjit_core.storing import never_stored
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.elements import set_entries
 from torchjit_vm.capture.keys import is_number, key_of, note_stored, settle_key
+from torchjit_vm.capture.reasons import SET_ORDER
 from torchjit_vm.capture.values import NEW, HashKey, IdKey, Key, Ref, SetValue, Value, WeakKey
 
 __all__ = [
     "is_ordered",
     "layout_of",
     "new_set",
+    "note_order",
     "set_change",
     "set_insert",
     "set_items",
@@ -37,10 +40,26 @@ def sought_key(domain: CaptureDomain, value: Value, container: SetValue | None) 
 def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:
     """The elements in the order of iteration, which depends on their hashes."""
     entries = set_entries(domain, value)
+    note_order(entries)
     if not value.changed and value.real is not NEW:
+        if value.path is not None:
+            domain.guard_order(value.path, value.real)
         return list(entries.values())
     layout = layout_of(domain, value)
     return list(entries.values()) if layout is None else [entries[key] for key in layout]
+
+
+def note_order(keys: Collection[object]) -> None:
+    """The order of these elements of a set is part of what is computed."""
+    if len(keys) > 1 and not all(map(_hashes_alike, keys)):
+        never_stored(SET_ORDER, f"{len(keys)} elements")
+
+
+def _hashes_alike(key: object) -> bool:
+    """Has it the same hash in every process?"""
+    if type(key) is tuple:
+        return all(map(_hashes_alike, key))
+    return type(key) in (int, bool, float, complex)
 
 
 def is_ordered(keys: Iterable[object]) -> bool:
@@ -54,6 +73,8 @@ def layout_of(domain: CaptureDomain, value: SetValue) -> set[Key] | None:
         entries = set_entries(domain, value)
         if not is_ordered(entries):
             return None
+        if value.real is not NEW and value.path is not None:
+            domain.guard_order(value.path, value.real)
         return set(iter(entries))  # one by one: a dict as a whole would be given room first
     return value.layout
 

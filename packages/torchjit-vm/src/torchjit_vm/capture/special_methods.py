@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+from torchjit_core.storing import never_stored
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import constant_object
-from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.reasons import ADDRESS, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, Known, Kwargs, Leaf, Obj, SliceValue, TupleValue, Value
 
@@ -23,6 +24,8 @@ def compute(domain: CaptureDomain, function: Callable[..., object], *args: objec
         result = function(*args)
     except Exception as error:
         raise domain.raised(from_real(domain, error)) from None
+    if type(result) is str and " at 0x" in result:
+        never_stored(ADDRESS, result)
     return domain.constant(result) if type(result) is bool else constant_object(domain, result)
 
 

@@ -18,7 +18,7 @@ from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
-from torchjit_vm.capture.sets import sought_key
+from torchjit_vm.capture.sets import note_order, sought_key
 from torchjit_vm.capture.special_methods import compute, is_not_implemented, settled
 from torchjit_vm.capture.subscripts import getitem
 from torchjit_vm.capture.type_slots import Op, TypeSlots, register
@@ -63,6 +63,8 @@ def _iter(domain: CaptureDomain, self: Const) -> Value:
     real = self.value
     if isinstance(real, range):
         return RangeIterator(domain.use(self))
+    if isinstance(real, frozenset):
+        note_order(real)
     if isinstance(real, (str, bytes, frozenset)):
         return ListIterator([Const(c) for c in domain.use(self)])
     if isinstance(real, tuple):
