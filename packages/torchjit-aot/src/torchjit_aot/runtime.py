@@ -18,12 +18,12 @@ from torchjit_aot.autograd_forward import CalledGraph, forward_of
 from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.compiler_protocol import CompiledGraph, Run, writes_last
+from torchjit_aot.graph_function import graph_function
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.wrapper import CallText, call_graph, in_grad_mode, range_name, slot_names, slot_versions, untracked
-from torchjit_core.storing import made_by, maker
 
-__all__ = ["graph_function", "make_inference", "make_training"]
+__all__ = ["make_inference", "make_training"]
 
 
 def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[torch.Tensor]) -> bool:
@@ -128,14 +128,6 @@ def make_training(
     source.lines += calls if torch.is_grad_enabled() else in_grad_mode(source, True, calls)
     text.move_versions(early=False)
     return text.function(slots, name, writes_last=writes_last(forward.compiled) and not moved)
-
-
-@maker
-def graph_function(forward: Run, backward: Run) -> Run:
-    """A forward that gives its results a node of autograd, with this backward."""
-    members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "boxed_grads_call": True}
-    function: Any = type("CompiledGraphFunction", (torch.autograd.Function,), members)
-    return made_by(function.apply, graph_function, forward, backward)  # type: ignore[no-any-return]
 
 
 def _given(text: CallText, passed: Sequence[fx.Node], hidden: Sequence[fx.Node], called: bool) -> str:

@@ -12,6 +12,7 @@ from torchjit_core.paths import AccessPath, Pinned
 from torchjit_vm.capture import attributes, elements, lengths, members, operators
 from torchjit_vm.capture.builtin_table import builtin, by_position
 from torchjit_vm.capture.class_making import is_library
+from torchjit_vm.capture.class_tests import AskedAgain, chooses, has_instance, has_subclass
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
@@ -233,7 +234,7 @@ def rely_on_answer(domain: CaptureDomain, cls: type, target: type) -> None:
         answer = issubclass(cls, target)
         path = Pinned.of(target, target.__qualname__)
         text = f"issubclass({cls.__qualname__}, {target.__qualname__}) is {answer}"
-        domain.guard_test((cls, target), path, _asked_again(lambda asked: issubclass(cls, asked) is answer), text)
+        domain.guard_test((cls, target), path, AskedAgain(has_subclass(cls, answer)), text)
 
 
 def rely_on_dispatch(domain: CaptureDomain, dispatch: Callable[[type], Any], cls: type) -> Any:
@@ -246,25 +247,8 @@ def rely_on_dispatch(domain: CaptureDomain, dispatch: Callable[[type], Any], cls
     chosen = dispatch(cls)
     name = f"{dispatch.__qualname__}({cls.__qualname__})"
     path = Pinned.of(dispatch, dispatch.__qualname__)
-    domain.guard_test((dispatch, cls), path, _asked_again(lambda ask: ask(cls) is chosen), f"{name} is the same")
+    domain.guard_test((dispatch, cls), path, AskedAgain(chooses(cls, chosen)), f"{name} is the same")
     return chosen
-
-
-def _asked_again(same: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A test that is made again only when some class was registered with some abstract class."""
-    asked_at = abc.get_cache_token()
-
-    def test(value: object) -> bool:
-        nonlocal asked_at
-        now = abc.get_cache_token()
-        if now == asked_at:
-            return True
-        if not same(value):
-            return False
-        asked_at = now
-        return True
-
-    return test
 
 
 def _fits_protocol(domain: CaptureDomain, instance: Value, target: Any) -> bool | None:
@@ -288,7 +272,7 @@ def _fits_protocol(domain: CaptureDomain, instance: Value, target: Any) -> bool 
     if new:
         raise domain.graph_break(UNKNOWN_CALL, f"isinstance() of a new object with the protocol {target.__qualname__}")
     text = f"isinstance({path}, {target.__qualname__}) is {answer}"
-    domain.guard_test((path, target), cast(AccessPath, path), lambda other: isinstance(other, target) is answer, text)
+    domain.guard_test((path, target), cast(AccessPath, path), has_instance(target, answer), text)
     return answer
 
 
