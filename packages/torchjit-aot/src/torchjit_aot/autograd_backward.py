@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import fx
@@ -13,6 +13,7 @@ from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.leaf_hooks import call_hooks_for_gradients_only
 from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.autograd_nodes.saved_tensors import saved_tensors
+from torchjit_aot.autograd_nodes.tangents import DENSE, TELLING, as_plain, without_zeros
 from torchjit_aot.compiler_protocol import Run
 from torchjit_aot.double_backward import linked, links_of, refuse_double_backward
 from torchjit_aot.saved_layouts import check_saved_layout, unhooked
@@ -76,7 +77,7 @@ class _BackwardText:
             source.lines += [
                 "if some:",
                 f"    {self._only}",
-                f"    d = {source.bind(_without_zeros)}(d, missing, {reach})",
+                f"    d = {source.bind(without_zeros)}(d, missing, {reach})",
             ]
         source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
         parameters = ["grads"] if _GRADS_IN_A_LIST else self._gradients
@@ -170,16 +171,6 @@ class _BackwardText:
         ]
 
 
-def _without_zeros(
-    gradients: Sequence[Any], missing: tuple[bool, ...], reach: tuple[tuple[int, ...], ...]
-) -> tuple[Any, ...]:
-    """None, as eager PyTorch has it, for inputs that only unused results lead to."""
-    return tuple(
-        None if behind and all(missing[k] for k in behind) else gradient
-        for gradient, behind in zip(gradients, reach, strict=True)
-    )
-
-
 def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str | None, *, wanted: str | None) -> None:
     """Other strides than the traced ones become those, what is not plain memory becomes that, None becomes zeros if need be.
 
@@ -195,11 +186,11 @@ def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str 
     strided = f"{source.bind(torch.empty_strided)}({shape}, {strides}, {options})"
     bits = " or ".join(f"{gradient}.{test}()" for test in _LAZY_BITS if like.is_complex() or test != "is_conj")
     keys = f"{source.bind(torch._C._dispatch_keys)}({gradient}).raw_repr()"
-    plain = f"type({gradient}) is not {source.bind(torch.Tensor)} or {keys} & {_TELLING} != {_DENSE}"
+    plain = f"type({gradient}) is not {source.bind(torch.Tensor)} or {keys} & {TELLING} != {DENSE}"
     lines = [
         *([f"shape, strides = {layout}"] if layout else []),
         f"if {plain} or {bits}:",
-        f"    {gradient}, is_odd = {source.bind(_as_plain)}({gradient}, {strides})",
+        f"    {gradient}, is_odd = {source.bind(as_plain)}({gradient}, {strides})",
         "    odd = odd or is_odd",
         f"if {gradient}.stride() != {strides} and not odd:",
         f"    {gradient} = {strided}.copy_({gradient})",
@@ -213,26 +204,3 @@ def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str 
 
 _LAZY_BITS = ("is_neg", "_is_zerotensor", "is_conj")
 """Tensors for which one of these holds are not what lies in their memory."""
-
-
-_DENSE = torch._C.DispatchKeySet(torch._C.DispatchKey.Dense).raw_repr()
-
-
-_TELLING = _DENSE | torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched).raw_repr()
-"""Of these keys, sparse, quantized and nested tensors lack the first, and so do those of a backward with `is_grads_batched`;
-those under `torch.func.vmap` have the second."""
-
-
-def _as_plain(tangent: torch.Tensor, strides: tuple[int, ...]) -> tuple[torch.Tensor, bool]:
-    """The tangent as compiled code can read it, and whether it is a subclass or batched, which it cannot read at all."""
-    if isinstance(tangent, torch.nn.Parameter) and type(tangent) is torch.nn.Parameter:
-        tangent = tangent.detach()
-    if type(tangent) is not torch.Tensor:
-        return tangent if tangent.stride() == strides else tangent.contiguous(), True
-    if tangent.layout != torch.strided:
-        tangent = tangent.to_dense()
-    if torch._C._dispatch_keys(tangent).raw_repr() & _TELLING != _DENSE:
-        return tangent, True
-    if tangent._is_zerotensor():
-        tangent = torch.zeros(tangent.shape, dtype=tangent.dtype, device=tangent.device)
-    return tangent.resolve_conj().resolve_neg(), False

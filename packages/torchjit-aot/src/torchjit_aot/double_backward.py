@@ -8,16 +8,18 @@ second term without a word.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
 from torch import fx
 
-from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import DOUBLE_BACKWARD
-from torchjit_aot.wrapper import Source
 from torchjit_core.reasons import UserError
+
+if TYPE_CHECKING:
+    from torchjit_aot.joint import JointGraph
+    from torchjit_aot.wrapper import Source
 
 __all__ = ["Links", "keep_links", "linked", "links_of", "refuse_double_backward"]
 

@@ -7,13 +7,15 @@ The caller may have given his own tensors memory of another layout by then (`x.d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from torchjit_aot.wrapper import Source
 from torchjit_torch.layouts import is_static
+
+if TYPE_CHECKING:
+    from torchjit_aot.wrapper import Source
 
 __all__ = ["check_saved_layout", "note_hooked", "note_saved_layout", "unhooked"]
 

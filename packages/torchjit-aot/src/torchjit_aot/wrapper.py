@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import fx
@@ -12,10 +12,12 @@ from torchjit_aot.aliasing import Constant, FromInput, FromSlot, Ref, ReplayStep
 from torchjit_aot.autograd_nodes.freed_history import with_freed_history
 from torchjit_aot.compiler_protocol import CompiledGraph, Run
 from torchjit_aot.flatten import rebuild_source
-from torchjit_aot.joint import JointGraph
 from torchjit_aot.synthetic_bases import real_base
 from torchjit_core.events import current_compile_id
 from torchjit_core.writing import WRITES_FROM
+
+if TYPE_CHECKING:
+    from torchjit_aot.joint import JointGraph
 
 __all__ = [
     "CallText",
