@@ -100,6 +100,7 @@ class Fuzzer:
             )
             if found is not None:
                 yield found
+                return
         for edit in edits:
             if time.monotonic() > self.until:
                 break

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from .features import ELSEWHERE, SETTINGS, Swap
+from .features import BY_HAND, ELSEWHERE, SETTINGS, Swap
 from .projects import END, Piece, Project
 
 __all__ = ["Edit", "edits_of", "neutral_edits"]
@@ -253,6 +253,8 @@ def _of_feature(project: Project, case: str, r: random.Random) -> Iterator[Edit]
     """Every edit of a feature's pieces."""
     for swap in project.swaps(case):
         yield Edit("by hand", f"{swap.module}: {swap.old!r} -> {swap.new!r}", _by_hand(project, case, swap), case)
+    if case in BY_HAND:
+        return
     for module, pieces in project.pieces.items():
         for piece in pieces:
             if piece.feature == case:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from typing import NamedTuple
 
-__all__ = ["ELSEWHERE", "FEATURES", "MODULES", "PLACED", "SETTINGS", "Feature", "Swap"]
+__all__ = ["BY_HAND", "ELSEWHERE", "FEATURES", "MODULES", "PLACED", "SETTINGS", "Feature", "Swap"]
 
 MODULES = ("vendor", "settings", "deep", "middle", "top")
 
@@ -1020,31 +1020,50 @@ _feature(
 
 _feature(
     "passes",
-    Swap("top", "PASS_TARGET = torch.cos", "PASS_TARGET = torch.tanh"),
+    Swap("deep", "PASS_TABLE = {torch.sin: torch.cos}", "PASS_TABLE = {torch.sin: torch.tanh}"),
+    Swap("deep", "PASS_TABLE = {torch.sin: torch.cos}", "PASS_TABLE = {torch.sin: torch.sin}"),
+    Swap("deep", "return PASS_TABLE.get(target, target)", "return torch.exp"),
+    Swap("deep", "return PASS_TABLE.get(target, target)", "return PASS_OTHER.get(target, target)"),
+    Swap("deep", "PASS_DEFAULT = torch.tanh", "PASS_DEFAULT = torch.exp"),
+    Swap(
+        "middle",
+        "def pass_chosen(target, chosen=PASS_DEFAULT):\n    return pass_of(target)",
+        "def pass_chosen(target, chosen=PASS_DEFAULT):\n    return chosen",
+    ),
+    deep="""
+    PASS_TABLE = {torch.sin: torch.cos}
+    PASS_OTHER = {torch.sin: torch.sigmoid}
+    PASS_DEFAULT = torch.tanh
+
+    def pass_of(target):
+        return PASS_TABLE.get(target, target)
+    """,
     middle="""
-    def pass_replacing(target):
-        @torchjit_aot.graph_pass(f"sin to {target.__name__}")
-        def replace(graph):
-            for node in graph.nodes:
-                if node.target is torch.sin:
-                    node.target = target
-        return replace
+    from proj.deep import PASS_DEFAULT, pass_of
+
+    def pass_chosen(target, chosen=PASS_DEFAULT):
+        return pass_of(target)
+
+    def pass_replacing(graph):
+        for node in graph.nodes:
+            if node.target is torch.sin:
+                node.target = pass_chosen(node.target)
+
+    PASS_REPLACES = torchjit_aot.graph_pass("the same id")(pass_replacing)
     """,
     top="""
-    from proj.middle import pass_replacing
-
-    PASS_TARGET = torch.cos
+    from proj.middle import PASS_REPLACES, pass_chosen
 
     def pass_run(x):
         return torch.sin(x) * 2.0 + 0.5
 
     def pass_eager(x):
-        return PASS_TARGET(x) * 2.0 + 0.5
+        return pass_chosen(torch.sin)(x) * 2.0 + 0.5
 
     def case_passes():
         return pass_run, [(inputs(),)], [], pass_eager
 
-    OPTIONS["passes"] = {"options": {"pre_grad_custom_pass": pass_replacing(PASS_TARGET)}}
+    OPTIONS["passes"] = {"options": {"pre_grad_custom_pass": PASS_REPLACES}}
     """,
 )
 
@@ -1331,7 +1350,7 @@ _feature(
 
 _feature(
     "wrapped",
-    Swap("middle", 'return ["inner"], {"factor": self.factor}', 'return ["inner"], {"factor": self.factor + 1}'),
+    Swap("middle", 'return ["held"], {"factor": self.factor}', 'return ["held"], {"factor": self.factor + 1}'),
     Swap("middle", "out * WRAPPED_FACTOR", "out + WRAPPED_FACTOR"),
     middle="""
     WRAPPED_FACTOR = 2.0
@@ -1342,18 +1361,18 @@ _feature(
             return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, requires_grad=inner.requires_grad)
 
         def __init__(self, inner, factor):
-            self.inner, self.factor = inner, factor
+            self.held, self.factor = inner, factor
 
         def __tensor_flatten__(self):
-            return ["inner"], {"factor": self.factor}
+            return ["held"], {"factor": self.factor}
 
         @staticmethod
         def __tensor_unflatten__(tensors, meta, size, stride):
-            return WrappedTensor(tensors["inner"], meta["factor"])
+            return WrappedTensor(tensors["held"], meta["factor"])
 
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-            taken = [a.inner if isinstance(a, WrappedTensor) else a for a in args]
+            taken = [a.held if isinstance(a, WrappedTensor) else a for a in args]
             out = func(*taken, **(kwargs or {}))
             return WrappedTensor(out * WRAPPED_FACTOR if func is torch.ops.aten.sin.default else out, 1.0)
     """,
@@ -1364,7 +1383,7 @@ _feature(
         return torch.sin(x) * 3.0
 
     def wrapped_called(x):
-        return wrapped_run(WrappedTensor(x, 1.5)).inner
+        return wrapped_run(WrappedTensor(x, 1.5)).held
 
     def case_wrapped():
         return wrapped_called, [(inputs(),)], []
@@ -1768,6 +1787,9 @@ _feature(
         return moded_run, [(inputs(),)], []
     """,
 )
+
+BY_HAND = frozenset({"passes"})
+"""Features whose eager twin follows their edits by hand only."""
 
 PLACED = frozenset({"places", "graphs", "library"})
 """Features whose results depend on where files are or that are made anew by each process: they may be captured again in a moved folder."""
