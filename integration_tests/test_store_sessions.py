@@ -114,3 +114,32 @@ def test_what_became_of_each_entry_is_told(tmp_path: Path, monkeypatch: pytest.M
     assert (stored.storage, loaded.storage) == ("stored", "loaded")
     assert told[1].graph_count == 1 and "sin" in loaded.texts[0] and "loaded from disk, built in" in str(told[1])
     assert refused.storage.startswith("not stored: TJ-STORE-030") and "TJ-STORE-030" in str(told[2])
+    assert f"On disk ({tmp_path}): 1 stored\n" in f"{told[0]}\n" and f"On disk ({tmp_path}): 1 loaded" in str(told[1])
+    assert refused.location is not None and f"{Path(__file__).name}:{refused.location.lineno})" in str(told[2])
+
+
+def test_what_was_there_and_did_not_fit_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def f(x: torch.Tensor, n: float | str) -> torch.Tensor:
+        return x.sin() + len(str(n))
+
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
+    told = []
+    torchjit.set_logs(store=True)
+    try:
+        with torchjit.config.patch(store="on"):
+            for n in ("a", "bc", "a"):
+                compiled: Any = torchjit.compile(f, isolate_recompiles=True)
+                torch.testing.assert_close(compiled(torch.ones(3), n), f(torch.ones(3), n))
+                told.append(compiled.compiled.stats)
+    finally:
+        torchjit.set_logs()
+    where = f"{Path(__file__)}:{f.__code__.co_firstlineno}"
+    assert told[0].store.missed == () and told[0].store.stored == 1
+    (miss,) = told[1].store.missed
+    assert where in miss[0] and "'a'" in miss[1]
+    assert f"1 stored, 1 there, but not for these calls\n    not used: {miss[0]}: {miss[1]}" in str(told[1])
+    assert told[2].store.loaded == 1
+    log = capsys.readouterr().err
+    assert f"({where}) kept on disk" in log and "but not for this call" in log and f"({where}) loaded from disk" in log

@@ -71,6 +71,16 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
                 else f" ({f['kernel_seconds'] * 1e6:.1f} us with what joins it, {f['library_seconds'] * 1e6:.1f} us as calls and kernels)"
             )
         ),
+        "entry_loaded": lambda: (
+            f"{f['function']} ({where}) loaded from disk in {f['seconds']:.3f} s; compiling it took {f['built_in']:.2f} s"
+        ),
+        "entry_missed": lambda: (
+            f"{f.get('function', 'an entry')} ({where}) is on disk, but not for this call: {f['why']}"
+        ),
+        "entry_not_stored": lambda: (
+            f"{f.get('function', 'an entry')} ({where}) is not kept on disk: {f['reason']} {f.get('headline', '')}: {f['detail']}"
+        ),
+        "entry_stored": lambda: f"{f['function']} ({where}) kept on disk: {f['bytes']} bytes in {f['seconds']:.3f} s",
         "phase": lambda: f"{f['name']}: {f['seconds']:.3f} s",
         "compile_start": lambda: f"compiling {f['function']} ({where}): {f['cause']}",
         "compile_end": lambda: f"compiled in {f['seconds']:.3f} s" + ("" if f["ok"] else " (failed)"),
@@ -112,16 +122,29 @@ _NAMES: dict[str, tuple[tuple[str, ...], str]] = {
         ("fallback", "cudagraph_captured", "cudagraph_timed"),
         "recordings of CUDA graphs, their times, and why there are none",
     ),
+    "store": (
+        ("entry_loaded", "entry_missed", "entry_not_stored", "entry_stored", "entry_differs"),
+        "compiled entries on disk: what was loaded, what was there but did not fit and why, what is not kept and why",
+    ),
     "dynamic": (("symbols",), "sizes and numbers that became symbols: where they come from, and their range"),
     "bytecode": (("bytecode",), "the bytecode of the program beside that which replaces it, and the latter decompiled"),
-    "compile_times": (("phase", "compile_start", "compile_end"), "each compilation with its phases"),
+    "compile_times": (("phase", "compile_start", "compile_end", "entry_loaded"), "each compilation with its phases"),
     "all": ((), "everything"),
 }
 """What each tells: kinds of events, and in words."""
 _ERRORS: Final = ("fallback",)
 _COMPONENTS: dict[str, dict[int, tuple[str, ...]]] = {
     "dynamo": {
-        logging.INFO: (*_ERRORS, "compile_start", "compile_end", "graph_break", "recompile", "postponed", "rerun"),
+        logging.INFO: (
+            *_ERRORS,
+            "compile_start",
+            "compile_end",
+            "entry_loaded",
+            "graph_break",
+            "recompile",
+            "postponed",
+            "rerun",
+        ),
         logging.DEBUG: ("guards", "graph:captured", "emitted", "symbols"),
     },
     "aot": {logging.INFO: (*_ERRORS, "saved_tensors"), logging.DEBUG: ("graph:aot", "rewrites")},

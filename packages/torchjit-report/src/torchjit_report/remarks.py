@@ -39,7 +39,7 @@ KINDS: Final[dict[str, Callable[[Fields], str]]] = {
     "entry_differs": lambda f: f"what was loaded from disk differs from what is captured: {_of(f, 'detail')}",
     "entry_loaded": lambda f: "loaded from disk: no capture and no compilation",
     "entry_missed": lambda f: f"an entry on disk is not for this call: {_of(f, 'why')}",
-    "entry_not_stored": lambda f: f"not stored on disk: {_of(f, 'detail')}",
+    "entry_not_stored": lambda f: f"not stored on disk: {_of(f, 'reason')}: {_of(f, 'detail')}",
     "entry_stored": lambda f: "stored on disk, for the next process",
     "large_capture": lambda f: (
         f"a large graph: {_of(f, 'nodes')} nodes after {_seconds(f, 'seconds')}; {_of(f, 'where')}"

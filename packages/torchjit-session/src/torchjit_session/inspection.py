@@ -9,6 +9,7 @@ from typing import Any, Literal, final
 import attrs
 import torch
 
+from torchjit_core.location import CodeLocation
 from torchjit_core.node_notes import values_of
 from torchjit_core.showing import shortened
 from torchjit_report.cures import cures
@@ -17,12 +18,14 @@ from torchjit_session.call_chain import chain_of
 from torchjit_session.callables import compilation_of
 from torchjit_session.compilation import Compilation
 from torchjit_session.obstacles import Obstacle, by_line
-from torchjit_session.region_info import BreakInfo, GuardInfo, KernelInfo, PhaseInfo, RegionInfo, RegionNode
+from torchjit_session.region_info import BreakInfo, GuardInfo, KernelInfo, PhaseInfo, RegionInfo, RegionNode, StoreInfo
 from torchjit_session.site import Site
 from torchjit_session.specialization import Specialization
+from torchjit_store.folder import EntryFolder
+from torchjit_store.settings import StoreSettings
 
 __all__ = [
-    "BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "counts_text", "describe", "obstacle_texts", "stats_of",
+    "BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "StoreInfo", "counts_text", "describe", "obstacle_texts", "stats_of",
 ]  # fmt: skip
 
 
@@ -34,10 +37,12 @@ class Explanation:
     Attributes:
         regions: one per specialisation, in the order in which they were made.
         tree: the same by the place where they start: the function, what goes on after its breaks, and after theirs.
+        store: what became of them on disk; None where nothing is kept there.
     """
 
     regions: tuple[RegionInfo, ...]
     tree: tuple[RegionNode, ...] = ()
+    store: StoreInfo | None = None
 
     @property
     def graphs(self) -> tuple[torch.fx.GraphModule, ...]:
@@ -96,8 +101,8 @@ class Explanation:
                 f"[{region.compile_id}] {region.function}: {region.seconds:.3f} s, "
                 f"{len(region.guards)} guards ({region.cause})"
             )
-            if region.storage.startswith("not stored:"):
-                lines.append(f"    {region.storage}")
+        if self.store is not None:
+            lines += str(self.store).splitlines()
         number: Counter[str] = Counter()
         for obstacle in self.obstacles:
             number[obstacle.kind] += 1
@@ -128,7 +133,39 @@ def describe(compilation: Compilation) -> Explanation:
     by_key = {site.region.key: site for site in sites}
     hits = {id(entry.data): entry.hits for site in sites for entry in site.door.entries()}
     regions = tuple(_region(site, s, hits.get(id(s), 0), by_key) for site in sites for s in site.specializations)
-    return Explanation(regions, _tree(sites, regions))
+    return Explanation(regions, _tree(sites, regions), _store(compilation, regions))
+
+
+def _store(compilation: Compilation, regions: Sequence[RegionInfo]) -> StoreInfo | None:
+    """What the store did; None where it is off, or nothing was tried."""
+    settings = compilation.terms.host.store()
+    misses = [
+        (f"{site.name} ({_short(site.location)})" + f", {n} times" * (n > 1), why)
+        for site in compilation.sites if site.shelf is not None for why, n in site.shelf.missed.items()
+    ]  # fmt: skip
+    if not settings.reads or not (misses or any(region.storage for region in regions)):
+        return None
+    number = Counter(region.storage.partition(":")[0] for region in regions)
+    refused: dict[str, list[str]] = {}
+    for region in regions:
+        kind, _, why = region.storage.partition(": ")
+        if kind == "not stored":
+            refused.setdefault(why, []).append(f"{region.function} ({_short(region.location)})")
+    return StoreInfo(
+        _folder_of(settings), number["loaded"], number["stored"], number["not stored yet"],
+        tuple((why, tuple(dict.fromkeys(where))) for why, where in refused.items()), tuple(misses),
+    )  # fmt: skip
+
+
+def _folder_of(settings: StoreSettings) -> str:
+    try:
+        return str(EntryFolder(settings.cache_dir).root)
+    except OSError as error:  # nobody knows where this user's home is
+        return str(error)
+
+
+def _short(where: CodeLocation | None) -> str:
+    return "?" if where is None else f"{where.filename}:{where.lineno}"
 
 
 def stats_of(compiled: Any) -> Explanation:

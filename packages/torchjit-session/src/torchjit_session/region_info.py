@@ -11,7 +11,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_report.recompiles import Recompile
 from torchjit_session.call_chain import CallSite, shown_calls
 
-__all__ = ["BreakInfo", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "RegionNode"]
+__all__ = ["BreakInfo", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "RegionNode", "StoreInfo"]
 
 
 @final
@@ -84,6 +84,42 @@ class PhaseInfo:
     seconds: float
     self_seconds: float
     phases: tuple[PhaseInfo, ...] = ()
+
+
+@final
+@attrs.frozen
+class StoreInfo:
+    """What came of the specialisations on disk.
+
+    Attributes:
+        folder: where entries are kept.
+        loaded: how many came from there.
+        stored: how many are there now for the next process.
+        waiting: how many will be, once their backward has been compiled.
+        not_stored: reason and what it applies to, the function and its line.
+        missed: entries that were there and did not fit: the function, and why.
+    """
+
+    folder: str
+    loaded: int = 0
+    stored: int = 0
+    waiting: int = 0
+    not_stored: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    missed: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        counts = {
+            "loaded": self.loaded,
+            "stored": self.stored,
+            "waiting for their backward": self.waiting,
+            "not stored": sum(len(where) for _, where in self.not_stored),
+            "there, but not for these calls": len(self.missed),
+        }
+        said = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
+        lines = [f"On disk ({self.folder}): {said or 'nothing'}"]
+        lines += [f"    not stored: {why}: {', '.join(where)}" for why, where in self.not_stored]
+        lines += [f"    not used: {where}: {why}" for where, why in self.missed]
+        return "\n".join(lines)
 
 
 @final

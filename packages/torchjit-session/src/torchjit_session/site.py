@@ -317,7 +317,7 @@ class Site:
                 events.emit("compile_end", seconds=made.seconds, ok=ok)
             self.door.append(entry)
             self._unfinished = None
-            if self.terms.host.store().writes and not self.first_by_aot_eager:
+            if self.terms.host.store().writes and not self.first_by_aot_eager and not self.owner.measures_guards:
                 # Imported here: most processes neither load nor store anything.
                 from torchjit_session import storing  # noqa: PLC0415
 

@@ -7,7 +7,6 @@ program itself raises (handlers of signals, listeners) goes through.
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 import weakref
 from collections.abc import Iterator
@@ -67,6 +66,7 @@ NOTHING_FITS = reason(
     "Where the file is made, call what torchjit.aot_compile gives with arguments of this kind too, before save(). Sizes that vary: "
     "torchjit.aot_compile(torchjit.compile(f, dynamic=True), ...), or torchjit.mark_dynamic.",
 )
+_MOST_MISSES = 8
 LOADED = "loaded from disk"
 """The cause of a specialisation that was not captured here."""
 
@@ -98,9 +98,17 @@ class Shelf:
         self.candidates: list[Candidate] = []
         self.stale: list[str] = []
         """Why some of it does not fit this program."""
+        self.missed: dict[str, int] = {}
+        """Why entries were not used, and how often: the last few."""
         self.expected: StoredEntry | None = None
         """With `TORCHJIT_STORE=verify`: what the capture of this call must be like."""
         self._seen: set[str] = set()
+
+    def note_miss(self, why: str) -> None:
+        """An entry was there and was of no use."""
+        self.missed[why] = self.missed.pop(why, 0) + 1
+        if len(self.missed) > _MOST_MISSES:
+            del self.missed[next(iter(self.missed))]
 
     def fill(self, site: Site, slots: tuple[Any, ...], key: str, settings: StoreSettings) -> Iterator[Candidate]:
         """Those that were read before, then the site's other entries, as they are read."""
@@ -112,6 +120,7 @@ class Shelf:
             found = _read(site, slots, stored)
             if isinstance(found, str):
                 self.stale.append(found)
+                self.note_miss(found)
             else:
                 self.candidates.append(found)
                 yield found
@@ -162,7 +171,9 @@ def _found(site: Site, shelf: Shelf, slots: tuple[Any, ...], settings: StoreSett
             return candidate
         missed += 1
         _take_history(site, candidate.entry)
-        events.emit_lazy("entry_missed", functools.partial(_miss, site, candidate, slots))
+        why = _why_missed(candidate.guard, slots)
+        shelf.note_miss(shortened(why))
+        events.emit("entry_missed", key=candidate.stored.key, why=why, **_place_of(site))
     if missed:
         counters["store"]["missed"] += 1
     return None
@@ -203,17 +214,19 @@ def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate 
     else:
         return Candidate(stored, entry, guard)
     counters["store"]["stale"] += 1
-    events.emit("entry_missed", key=stored.key, function=site.name, why=why)
+    events.emit("entry_missed", key=stored.key, why=why, **_place_of(site))
     return why
-
-
-def _miss(site: Site, candidate: Candidate, slots: tuple[Any, ...]) -> dict[str, Any]:
-    return {"key": candidate.stored.key, "function": site.name, "why": _why_missed(candidate.guard, slots)}
 
 
 def _why_missed(guard: Any, slots: tuple[Any, ...]) -> str:
     miss = guard.explain(slots)
     return "its guards do not hold" if miss is None else str(miss.text)
+
+
+def _place_of(site: Site, made: Specialization | None = None) -> dict[str, Any]:
+    """Fields of an event: the site, and where it starts, of an entry for a module its `forward`."""
+    where = (made.location if made is not None else None) or site.location
+    return {"function": site.name, "filename": where.filename, "lineno": where.lineno}
 
 
 def _take_history(site: Site, entry: StoredEntry) -> None:
@@ -243,8 +256,7 @@ def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float
     site.specializations.append(made)
     site.door.append(appended)
     events.emit(
-        "entry_loaded", compile_id=made.compile_id, function=site.name, seconds=made.seconds, built_in=entry.seconds,
-        cause=entry.cause,
+        "entry_loaded", compile_id=made.compile_id, seconds=made.seconds, built_in=entry.seconds, cause=entry.cause, **_place_of(site, made),
     )  # fmt: skip
     return appended
 
@@ -303,7 +315,7 @@ class Unstored:
             counters["store"]["stored"] += 1
             seconds = time.perf_counter() - start
             events.emit(
-                "entry_stored", compile_id=made.compile_id, function=site.name, bytes=len(data), seconds=seconds
+                "entry_stored", compile_id=made.compile_id, bytes=len(data), seconds=seconds, **_place_of(site, made)
             )
 
 
@@ -359,7 +371,7 @@ def _told(site: Site, made: Specialization) -> Iterator[None]:
     made.storage = f"not stored: {text}: {shortened(detail)}"
     counters["not stored"][text] += 1
     events.emit(
-        "entry_not_stored", compile_id=made.compile_id, function=site.name, reason=why.id, headline=why.headline, detail=detail
+        "entry_not_stored", compile_id=made.compile_id, reason=why.id, headline=why.headline, detail=detail, **_place_of(site, made)
     )  # fmt: skip
 
 

@@ -15,10 +15,21 @@ from torchjit_session.inspection import (
     KernelInfo,
     PhaseInfo,
     RegionInfo,
+    StoreInfo,
     describe,
 )
 
-__all__ = ["BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "describe", "explain"]
+__all__ = [
+    "BreakInfo",
+    "Explanation",
+    "GuardInfo",
+    "KernelInfo",
+    "PhaseInfo",
+    "RegionInfo",
+    "StoreInfo",
+    "describe",
+    "explain",
+]
 
 
 def explain(f: Any, *, dynamic: bool | None = None) -> Callable[..., Explanation]:

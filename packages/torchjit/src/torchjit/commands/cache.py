@@ -28,6 +28,13 @@ __all__ = ["HELP", "add_arguments", "cache_findings", "run"]
 
 HELP = "where compiled kernels and entries are kept, how many there are; clear, check, export and import them"
 OFF = "TORCHJIT_FORCE_DISABLE_CACHES"
+_MODES = {
+    "on": "what is compiled is kept in the folder, and loaded by the next process that runs the same program",
+    "read": "what the folder has is loaded; nothing is added",
+    "verify": "what is loaded is compiled, too, and compared: slow",
+    "off": "each process compiles anew; kernels alone are kept",
+}
+"""What the store does, by the value of its setting."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +134,8 @@ def cache_findings() -> Iterator[Finding]:
     yield Finding("cache", "ok", f"{folder} ({where})")
     content = _words(state, cache_use(folder.parent))
     yield Finding("content", "ok", f"{content}; at most {state.limit / 1e6:.0f} MB of kernels and entries")
-    yield Finding("entries", "ok", f"TORCHJIT_STORE, or the setting store, is {store_settings().mode}")
+    mode = store_settings().mode
+    yield Finding("entries", "ok", f"{_MODES[mode]} (TORCHJIT_STORE, or the setting store, is {mode})")
     yield Finding("access", "ok", f"owner {state.owner}, mode {state.mode}")
     try:
         with FileLock(folder / "trial.lock", timeout=5):
