@@ -112,7 +112,7 @@ TOLD = {
 
 
 def test_each_log_tells_something(clean: None, caplog: pytest.LogCaptureFixture) -> None:
-    assert {*TOLD, "fusion", "autotuning", "inductor"} == set(log_names())
+    assert {*TOLD, "fusion", "autotuning", "inductor", "store"} == set(log_names())
     seen: dict[str, str] = {}
     handler = logging.Handler()
     heard: list[str] = []
