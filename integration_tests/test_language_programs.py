@@ -79,3 +79,33 @@ def test_hash_of_a_number_that_varies() -> None:
         plain, changed = [7, 8, 9], [7, 8, 9]
         torch.testing.assert_close(compiled(torch.ones(2), n, changed), program(torch.ones(2), n, plain))
         assert changed == plain
+
+
+def halves(x: Any, s: str) -> Any:
+    return x + 1, s.split(), s.rsplit(" ", 1)
+
+
+def lines(x: Any, s: str) -> Any:
+    return x + 1, [*s.splitlines(), *s.partition(" ")], s.splitlines()
+
+
+def table(x: Any, s: str) -> Any:
+    return x + 1, str.maketrans(s, s[::-1]), sorted(s)
+
+
+def parts(x: Any, s: str) -> Any:
+    found = s.split()
+    found.append(s.upper())
+    return x + 1, found, found[0]
+
+
+@pytest.mark.parametrize("program", [halves, lines, table, parts])
+def test_each_call_has_its_own_list_of_what_constants_give(program: Callable[..., Any]) -> None:
+    compiled = torchjit.compile(program, backend="eager")
+    for _ in range(2):
+        results = compiled(torch.ones(2), "a b")[1:]
+        assert results == program(torch.ones(2), "a b")[1:]
+        for found in results:
+            if not isinstance(found, str):
+                found.clear()
+    assert len(compiled.compiled.specializations) == 1

@@ -26,8 +26,9 @@ from torchjit_inductor.cpp import stored_kernels
 from torchjit_inductor.triton.compile import MachineCode, Recipe
 from torchjit_inductor.triton.cuda import CudaDriver
 from torchjit_inductor.triton.specialisations import LaunchFacts, Specialisations, launcher_of
+from torchjit_store.finder import Finder
 from torchjit_store.forms import Document, FormatError, decode, encode
-from torchjit_store.origins import Finder, Origins
+from torchjit_store.origins import Origins
 
 
 class Doors:

@@ -30,6 +30,7 @@ for place in ("integration_tests", "tools/corpora"):
     sys.path.insert(0, str(ROOT / place))
 
 import torch  # noqa: E402
+from torch.utils.hooks import RemovableHandle  # noqa: E402
 
 import torchjit  # noqa: E402
 from torchjit_core.events import listen  # noqa: E402
@@ -169,7 +170,12 @@ def _python() -> Programs:
 
         def build(program: Any = program) -> Any:
             compiled = torchjit.compile(program.function)
-            return compiled, lambda: outcome(compiled, copy.deepcopy(program.args))
+
+            def run() -> Any:
+                with python_programs.restored(program.function):  # its module is in `sys.modules` meanwhile
+                    return outcome(compiled, copy.deepcopy(program.args))
+
+            return compiled, run
 
         yield program.function.__name__, build
 
@@ -215,6 +221,7 @@ def tried(build: Callable[[], tuple[Any, Callable[[], Any]]]) -> Found:
         elif kind == "entry_not_stored":
             found.refused[fields["compile_id"]] = f"{fields['reason']} {fields['detail']}"
 
+    handles = RemovableHandle.next_id  # hooks are known by numbers that begin anew in another process
     with listen(first):
         compiled, run = build()
         want = run()
@@ -222,6 +229,7 @@ def tried(build: Callable[[], tuple[Any, Callable[[], Any]]]) -> Found:
     for compile_id in waiting - found.stored.keys() - found.refused.keys():
         found.refused[compile_id] = "waits for its backward"
     torchjit.reset()
+    RemovableHandle.next_id = handles
     missed: list[str] = []
 
     def second(kind: str, fields: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import types
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from torchjit_core.storing import NotStorable
+from torchjit_store.finder import Finder, Stale
 from torchjit_store.fingerprints import mro
-from torchjit_store.origins import Finder, Origins, Stale
+from torchjit_store.origins import Origins
 
 NAME = "store_origins_program"
 
@@ -49,6 +51,7 @@ SIGN = functools.partial(pow, 2)
 PICK = operator.itemgetter(1)
 POINT = collections.namedtuple("Point", "x y")(1, HOOKS)
 KINDS = frozenset({1, Base})
+HANDLERS = {Base: [1], Config: [2]}
 
 
 def plain(x):
@@ -127,6 +130,18 @@ class Net:
     @logged
     def wrapped(self, x):
         return x - 11
+
+    @functools.singledispatchmethod
+    def told(self, value):
+        return 12
+
+    @told.register
+    def _(self, value: int):
+        return 13
+
+    @told.register
+    def _(self, value: str):
+        return 14
 '''
 
 
@@ -149,6 +164,7 @@ FUNCTIONS: list[Callable[[Any], Any]] = [
     lambda m: m.decorated.__wrapped__, lambda m: m.Net.forward, lambda m: m.Net.__dict__["helper"].__func__,
     lambda m: m.Net.build.__func__, lambda m: m.Net.__dict__["width"].fget, lambda m: m.Net.__dict__["slow"].func,
     lambda m: m.Net.__dict__["cached"].__wrapped__, lambda m: m.Net.wrapped, lambda m: m.Net.wrapped.__wrapped__,
+    lambda m: m.Net.__dict__["told"].dispatcher.registry[int], lambda m: m.Net.__dict__["told"].dispatcher.registry[str],
 ]  # fmt: skip
 
 OBJECTS: list[Callable[[Any], Any]] = [
@@ -165,7 +181,9 @@ OBJECTS: list[Callable[[Any], Any]] = [
     lambda m: signature_of(m)._parameters, lambda m: signature_of(m).parameters["times"],
     lambda m: type(m.POINT).__dict__["y"], lambda m: m.Net.__dict__["rate"], lambda m: dict.__new__,
     lambda m: len, lambda m: list.append, lambda m: object.__init__, lambda m: type, lambda m: json, lambda m: json.dumps,
-    lambda m: type.__dict__["__dict__"],
+    lambda m: type.__dict__["__dict__"], lambda m: gc.get_referents(m.Net.__dict__)[0], lambda m: m.HANDLERS[m.Config],
+    lambda m: type(m.POINT).__new__.__globals__, lambda m: type(iter(())), lambda m: type(iter({}.values())),
+    lambda m: type(iter(m.HOOKS)), lambda m: type(reversed([])),
 ]  # fmt: skip
 
 

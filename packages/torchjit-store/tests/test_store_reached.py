@@ -12,7 +12,8 @@ import pytest
 
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable, ReliedOn, collecting_reliance, never_stored, relied_on
-from torchjit_store.origins import Finder, Origins, Stale
+from torchjit_store.finder import Finder, Stale
+from torchjit_store.origins import Origins
 from torchjit_store.reached import reach_digest
 
 HELPERS = """

@@ -33,11 +33,11 @@ from torchjit_session.site_keys import key_parts
 from torchjit_session.specialization import CaptureOrigin, Specialization
 from torchjit_session.stored_comparison import compare
 from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
+from torchjit_store.finder import Stale
 from torchjit_store.folder import StoredBytes
 from torchjit_store.forms import FormatError
 from torchjit_store.key import site_key
 from torchjit_store.leases import compiling
-from torchjit_store.origins import Stale
 from torchjit_store.remote import entry_folder
 from torchjit_store.settings import StoreSettings
 

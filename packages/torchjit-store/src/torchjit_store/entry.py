@@ -17,8 +17,9 @@ import attrs
 from torchjit_core.guards import Guard
 from torchjit_core.handlers import let_through
 from torchjit_core.paths import AccessPath
+from torchjit_store.finder import Finder
 from torchjit_store.forms import Document, Externals, FormatError, decode, encode
-from torchjit_store.origins import Finder, Origins
+from torchjit_store.origins import Origins
 
 __all__ = ["RaiseFacts", "StoredEntry", "pack", "unpack"]
 

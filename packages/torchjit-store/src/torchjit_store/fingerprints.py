@@ -38,6 +38,7 @@ __all__ = [
     "code_digest",
     "describe",
     "fingerprint",
+    "is_static",
     "module_name",
     "mro",
     "namespace",
@@ -114,7 +115,7 @@ def atom_text(obj: object) -> str | None:
         if exact is int and not -_LONG < obj < _LONG:  # type: ignore[operator]  # an int, whose `repr` may be refused
             return f"int:{obj:x}"
         return f"{exact.__name__}:{obj!r}"
-    if not exact.__flags__ & _HEAP and exact.__module__ == "torch" and exact.__name__ in _TORCH_ATOMS:
+    if is_static(exact) and exact.__module__ == "torch" and exact.__name__ in _TORCH_ATOMS:
         return f"{exact.__name__}:{obj!r}"
     return None
 
@@ -123,6 +124,7 @@ def atom_text(obj: object) -> str | None:
 
 _HEAP = 1 << 9
 """Of `Py_TPFLAGS`: the class was made by a `class` statement, or by C in the same manner."""
+_class_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
 _class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 _class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _class_module: Callable[[type], Any] = type.__dict__["__module__"].__get__
@@ -131,6 +133,11 @@ _class_base: Callable[[type], type] = type.__dict__["__base__"].__get__
 _class_basicsize: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
 _class_bases: Callable[[type], tuple[type, ...]] = type.__dict__["__bases__"].__get__
 _module_dict: Callable[[Any], dict[str, Any]] = type.__dict__["__dict__"].__get__(types.ModuleType)["__dict__"].__get__
+
+
+def is_static(cls: type) -> bool:
+    """Is it a class of C of which there is one in each process, and which nothing changes?"""
+    return not _class_flags(cls) & _HEAP
 
 
 def mro(cls: type) -> tuple[type, ...]:
@@ -287,15 +294,13 @@ def _of_partial(value: functools.partial[Any]) -> Description:
 
 
 _CAPSULE = type(datetime.datetime_CAPI)
-_HEAP = 1 << 9
-"""Py_TPFLAGS_HEAPTYPE: what a `class` statement has made, among others."""
 
 
 def _of_builtin(value: types.BuiltinFunctionType) -> Description:
     owner = value.__self__
     if owner is None or issubclass(type(owner), types.ModuleType):
         return Description(f"builtin {value.__module__} {value.__name__}")
-    if type(owner) is _CAPSULE or (isinstance(owner, type) and not owner.__flags__ & _HEAP):
+    if type(owner) is _CAPSULE or (isinstance(owner, type) and is_static(owner)):
         where = class_name(owner if isinstance(owner, type) else type(owner))
         return Description(f"builtin {where} {value.__module__} {value.__name__}")  # of a C library: nothing changes it
     return _holding(f"builtin {value.__name__}", [(("attr", "__self__"), owner)])
@@ -392,7 +397,6 @@ _STABLE_FLAGS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 9, 10, 14, 17, 23, *r
 method descriptor, items at the end, and those of fast subclass checks. Others change while a program runs."""
 
 _LAYOUT = [type.__dict__[f"__{name}__"].__get__ for name in ("basicsize", "itemsize", "dictoffset", "weakrefoffset")]
-_class_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
 
 _CONTAINERS = frozenset(
     {object, list, dict, set, bytearray, OrderedDict, defaultdict, deque, types.ModuleType, types.SimpleNamespace}

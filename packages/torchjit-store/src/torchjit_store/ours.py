@@ -9,7 +9,16 @@ from contextvars import ContextVar
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-__all__ = ["constant_name", "find_code", "is_ours", "module_of_function", "name_of", "nested_code_name", "resolve"]
+__all__ = [
+    "constant_name",
+    "find_code",
+    "is_our_function",
+    "is_ours",
+    "module_of_function",
+    "name_of",
+    "nested_code_name",
+    "resolve",
+]
 
 PACKAGES: Final = frozenset(
     {
@@ -121,6 +130,14 @@ def module_of_function(function: FunctionType) -> str | None:
         return None
     module = sys.modules.get(name)
     return name if module is not None and module.__dict__ is function.__globals__ else None
+
+
+def is_our_function(function: FunctionType) -> bool:
+    """Is it defined in torchjit's packages, or made by them of a function of the standard library?"""
+    if module_of_function(function) is not None:
+        return True
+    module = sys.modules.get(function.__module__) if is_ours(function.__module__) else None
+    return module is not None and module.__dict__.get("__file__") == function.__code__.co_filename
 
 
 def nested_code_name(module: str, code: CodeType) -> tuple[str, int] | None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from types import CodeType, FunctionType
 from typing import Any
 
-from torchjit_store.fingerprints import Step, describe, mro, namespace
+from torchjit_store.fingerprints import Step, class_name, describe, is_static, module_name, mro, namespace
+from torchjit_store.ours import is_ours
 
-__all__ = ["follow", "held"]
+__all__ = ["follow", "held", "held_by_ours"]
 
 
 def follow(obj: Any, step: str, key: Any) -> Any:
@@ -97,6 +100,30 @@ def _mro(obj: Any, key: None) -> tuple[type, ...]:
     return mro(obj)
 
 
+def _class_dict(obj: Any, key: None) -> Any:
+    """The dict behind `cls.__dict__`, which is a new proxy at each look."""
+    if not issubclass(type(obj), type):
+        raise TypeError(type(obj))
+    return gc.get_referents(namespace(obj))[0]
+
+
+def _static_subclass(obj: Any, name: str) -> type:
+    """The class of C below this one that has a name, which no module has: an iterator's, say."""
+    found = [cls for cls in type.__subclasses__(obj) if is_static(cls) and class_name(cls) == name]
+    return found[0] if len(found) == 1 else _missing(name)
+
+
+def _item_at(obj: Any, place: list[Any]) -> Any:
+    """The key or the value at a place of a dict, in its order."""
+    exact = type(obj)
+    if not issubclass(exact, dict):
+        raise TypeError(exact)
+    which, i = place
+    items = (OrderedDict if issubclass(exact, OrderedDict) else dict).items(obj)
+    item = next(islice(items, i, None), None)
+    return _missing(i) if item is None else item[which == "value"]
+
+
 def _keyword(obj: Any, name: str) -> Any:
     return (obj.__kwdefaults__ or {})[name]
 
@@ -121,6 +148,9 @@ _STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "proxied": _exact(types.MappingProxyType, lambda obj, key: gc.get_referents(obj)[0]),
     "dict": lambda obj, key: namespace(obj),
     "mro": _mro,
+    "class_dict": _class_dict,
+    "static": _static_subclass,
+    "item_at": _item_at,
     "type": lambda obj, key: type(obj),
 }
 
@@ -164,6 +194,7 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
         yield from _own(obj)
     elif issubclass(exact, type):
         yield ("mro", None), mro(obj)
+        yield ("class_dict", None), gc.get_referents(namespace(obj))[0]
         for name, value in list(namespace(obj).items()):
             yield ("entry", name), value
     else:
@@ -174,12 +205,21 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
 
 def _is_ours(obj: Any) -> bool:
     exact = type(obj)
-    if exact is FunctionType:  # a polyfill's defaults are referred to; what generated code holds is made anew
-        return "__emitted__" in obj.__globals__
+    if exact is FunctionType:
+        return "__emitted__" in obj.__globals__ or is_ours(module_name(obj.__globals__))
     return str(_class_module(obj if issubclass(exact, type) else exact)).startswith("torchjit")
 
 
 _class_module = type.__dict__["__module__"].__get__
+
+
+def held_by_ours(function: FunctionType) -> Iterator[tuple[Step, Any]]:
+    """What guards may name of a polyfill: it is part of torchjit, and so are its code and its defaults in every process."""
+    return (
+        found
+        for found in _of_function(function)
+        if found[0][0] not in ("cell", "attr") or found[0][1] == "__defaults__"
+    )
 
 
 def _of_function(function: FunctionType) -> Iterator[tuple[Step, Any]]:
@@ -194,30 +234,31 @@ def _of_function(function: FunctionType) -> Iterator[tuple[Step, Any]]:
     for name, value in (function.__kwdefaults__ or {}).items():
         yield ("kwdefault", name), value
     yield ("attr", "__dict__"), function.__dict__
+    module = sys.modules.get(module_name(function.__globals__))
+    if module is None or namespace(module) is not function.__globals__:
+        yield ("attr", "__globals__"), function.__globals__  # of `exec`, as `__new__` of a named tuple is made
 
 
 def _of_dict(obj: Any) -> Iterator[tuple[Step, Any]]:
     ordered = issubclass(type(obj), OrderedDict)
-    for key, value in list((OrderedDict if ordered else dict).items(obj)):
+    for i, (key, value) in enumerate(list((OrderedDict if ordered else dict).items(obj))):
         if type(key) in _KEYS:
             yield ("item", key), value
+        else:
+            yield ("item_at", ["key", i]), key
+            yield ("item_at", ["value", i]), value
     yield from _own(obj)
-
-
-_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
-_HEAP = 1 << 9
-"""Of `Py_TPFLAGS`: not a static type of C."""
 
 
 def _own(obj: Any) -> Iterator[tuple[Step, Any]]:
     """The class and the `__dict__` of an instance, and what is in its slots."""
-    if _flags(type(obj)) & _HEAP:
+    if not is_static(type(obj)):
         yield ("type", None), type(obj)
     own: Mapping[str, Any] = namespace(obj)
     if own:
         yield ("dict", None), own
     for cls in mro(type(obj))[:-1]:
-        if _flags(cls) & _HEAP:
+        if not is_static(cls):
             for name, member in list(namespace(cls).items()):
                 if type(member) is types.MemberDescriptorType:
                     try:

@@ -25,6 +25,7 @@ from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _device as device_module
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
+from torchjit_core.storing import made_by, maker
 from torchjit_fx.intrinsics import Value
 from torchjit_fx.leaves import Function
 from torchjit_fx.polyfills import transforms
@@ -77,7 +78,13 @@ def _copy(function: types.FunctionType) -> Function:
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     made.__kwdefaults__ = function.__kwdefaults__
-    return functools.update_wrapper(made, function, updated=())
+    return made_by(functools.update_wrapper(made, function, updated=()), copy_behind, function)
+
+
+@maker
+def copy_behind(function: types.FunctionType) -> Callable[..., Any] | None:
+    """The copy that is interpreted for a function: stored entries ask for it."""
+    return POLYFILLS.get(function) or polyfill_of(function)
 
 
 def _table() -> dict[Any, Callable[..., Any]]:

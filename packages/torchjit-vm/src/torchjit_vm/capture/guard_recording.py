@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchjit_core.guards import (
@@ -71,6 +72,8 @@ class GuardRecorder:
                 self.pending[key] = (kind, args, None, 0)
 
     def guard_type(self, path: AccessPath, cls: type) -> None:
+        if type(path) is Pinned and cls.__flags__ & IMMUTABLE_TYPE and not issubclass(cls, ModuleType):
+            return  # nobody can assign to the `__class__` of this very object
         self._record(("type", path), TypeIs, path, cls)
 
     def guard_id(self, path: AccessPath, obj: object) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 
 from torchjit_core.storing import never_stored
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import from_real
-from torchjit_vm.capture.raw import constant_of, is_constant
+from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import ADDRESS, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
@@ -26,7 +27,16 @@ def compute(domain: CaptureDomain, function: Callable[..., object], *args: objec
         raise domain.raised(from_real(domain, error)) from None
     if type(result) is str and " at 0x" in result:
         never_stored(ADDRESS, result)
-    return domain.constant(result) if type(result) is bool else constant_object(domain, result)
+    if type(result) is bool:
+        return domain.constant(result)
+    if type(result) in _CHANGING and sys.getrefcount(result) <= _HELD_HERE:
+        return from_raw(domain, result)  # each call makes one of its own
+    return constant_object(domain, result)
+
+
+_CHANGING = frozenset({list, dict, set})
+_HELD_HERE = 2
+"""What `sys.getrefcount` says of an object that one variable holds."""
 
 
 def computed(

@@ -1,0 +1,93 @@
+"""The search for objects that no name leads to."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+from torchjit_store.fingerprints import Step, atom_text, namespace
+from torchjit_store.ours import is_our_function
+from torchjit_store.steps import held, held_by_ours
+
+__all__ = ["Search"]
+
+
+@final
+class Search:
+    """Breadth first from the roots and the interpreted functions, as far as needed; identity decides.
+
+    Modules that are no seeds come last. It goes on where it stopped when the next object is looked for, so all searches of an entry together visit each object once.
+
+    Args:
+        seeds: where it begins: objects that have rows. They are asked for at the first search.
+        has_row: is there a row for the object of this id?
+    """
+
+    _LIMIT = 40_000
+
+    def __init__(self, seeds: Callable[[], Iterable[object]], has_row: Callable[[int], bool]) -> None:
+        self._seeds, self._has_row = seeds, has_row
+        self._from: dict[int, tuple[int, Step] | None] = {}
+        self._objects: dict[int, Any] = {}
+        self._near: deque[Any] = deque()
+        self._far: deque[Any] = deque()
+        self._started = False
+
+    def way_to(self, obj: object) -> tuple[Any, tuple[Step, ...]] | None:
+        """An object with a row, and the steps that lead from it to the wanted one; None: nothing within reach does."""
+        if not self._started:
+            self._started = True
+            for seed in self._seeds():
+                self._seed(seed)
+        wanted = id(obj)
+        while wanted not in self._from:
+            if (not self._near and not self._far) or len(self._objects) > self._LIMIT:
+                return None
+            self._expand(self._near.popleft() if self._near else self._far.popleft())
+        return self._way_back(wanted)
+
+    def _way_back(self, at: int) -> tuple[Any, tuple[Step, ...]]:
+        way: list[Step] = []
+        while not self._has_row(at):
+            before = self._from[at]
+            if before is None:
+                raise AssertionError("a seed of the search has a row")
+            at, step = before
+            way.append(step)
+        return self._objects[at], tuple(reversed(way))
+
+    def _seed(self, obj: Any) -> None:
+        if id(obj) not in self._from:
+            self._from[id(obj)] = None
+            self._objects[id(obj)] = obj
+            self._near.append(obj)
+
+    def _expand(self, obj: Any) -> None:
+        known, parent = self._from, id(obj)
+        for step, value in self._held(obj):
+            key = id(value)
+            if key in known:
+                continue
+            atom = atom_text(value) is not None
+            if atom and type(value) not in _UNIQUE:
+                continue
+            known[key] = parent, step
+            self._objects[key] = value
+            if not atom:
+                (self._far if issubclass(type(value), types.ModuleType) else self._near).append(value)
+
+    def _held(self, obj: Any) -> Iterable[tuple[Step, Any]]:
+        if type(obj) is types.FunctionType and self._from[id(obj)] is None and is_our_function(obj):
+            return held_by_ours(obj)
+        if not issubclass(type(obj), types.ModuleType):
+            return held(obj)
+        space = namespace(obj)
+        if str(space.get("__name__")).startswith("torchjit"):
+            return ()
+        return [(("entry", n), v) for n, v in list(space.items()) if type(n) is str and not n.startswith("__")]
+
+
+_UNIQUE = frozenset({int, float, complex, str, bytes})
+"""Atoms that a guard may compare by identity, as it does what a class holds; whoever finds them compares the value."""
