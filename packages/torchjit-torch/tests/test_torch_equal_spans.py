@@ -63,6 +63,7 @@ def test_leaves_must_be_alike() -> None:
     run = find_run(blocks(8), 3, labels)
     assert run is not None
     assert run.count < 8
+    assert not {"w5_0", "w5_1", "w5_2"} & set(run.chains.places)  # what is behind the run follows on no leaf of it
 
 
 def test_two_kinds_in_turn_are_one_span() -> None:

@@ -7,6 +7,7 @@ run, or to items as far apart as the spans, or to leaves of which the second fol
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, final
@@ -143,7 +144,13 @@ class _Match:
         return len(items) - period
 
     def _agree(self, first: tuple[Hashable, ...], second: tuple[Hashable, ...]) -> bool:
-        return len(first) == len(second) and all(map(self._follows, first, second))
+        """Do the references of two items correspond? If not the run ends here, and the leaves of these items are none of its leaves."""
+        known = len(self.following)
+        agree = len(first) == len(second) and all(map(self._follows, first, second))
+        if not agree and len(self.following) > known:
+            self.following = dict(itertools.islice(self.following.items(), known))
+            self.before = {b: a for a, b in self.following.items()}
+        return agree
 
     def _follows(self, a: Hashable, b: Hashable) -> bool:
         if isinstance(a, int) or isinstance(b, int):
