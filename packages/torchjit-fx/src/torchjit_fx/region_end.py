@@ -20,8 +20,9 @@ from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Raw, SymLeaf, TensorLeaf
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, with_arrays
 from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.random_state import giving_back_random_numbers
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
-from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers, is_repeatable
+from torchjit_fx.repeatable import errors_come_first, is_repeatable
 from torchjit_fx.subclasses import with_subclasses
 from torchjit_fx.tracing import escaped
 from torchjit_fx.versions import FIRST_WRITE, lazy_graph_module

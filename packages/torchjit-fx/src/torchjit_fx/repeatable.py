@@ -13,15 +13,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchjit_core.writing import nothing_written
 from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE, runtime_check
-from torchjit_fx.leaves import Function, InputLeaf, Raw, Step, Target, TensorLeaf
+from torchjit_fx.leaves import Function, InputLeaf, Step, Target, TensorLeaf
 from torchjit_fx.ownership import owns
 from torchjit_fx.region import acts_outside
 from torchjit_torch.graph_calls import GraphCall
 from torchjit_torch.operators import is_custom_operator
 
-__all__ = ["errors_come_first", "giving_back_random_numbers", "is_repeatable"]
+__all__ = ["errors_come_first", "is_repeatable"]
 
 _TESTS = (CHECK, FINISHED, IN_RANGE, runtime_check)
 _PYTHON = frozenset({"_operator", "math", "builtins"})
@@ -53,33 +52,6 @@ def errors_come_first(target: Function, gm: fx.GraphModule, steps: Sequence[Step
         return ordered is True
     first = next((i for i, step in enumerate(steps) if acts_outside(step)), len(steps))
     return not any(step.target in _TESTS for step in steps[first:])
-
-
-def giving_back_random_numbers(target: Function, steps: Sequence[Step], writes: bool) -> Function:
-    """`target`, made to leave the generator as it was if it raises and has not written yet; the graph of steps that draw nothing as
-    it is.
-
-    Whatever draws pays for it (0.5 us): which operations raise for what is in their tensors no list knows, and each may run out of memory.
-
-    Args:
-        target: of the region.
-        steps: those of the graph.
-        writes: the graph writes to memory from outside.
-    """
-    if not any(step.random for step in steps):
-        return target
-
-    def run(*inputs: Raw) -> Raw:
-        generator = torch.default_generator
-        before = generator.get_state()
-        try:
-            return target(*inputs)
-        except Exception as error:
-            if not writes or nothing_written(error):
-                generator.set_state(before)
-            raise
-
-    return run
 
 
 def _changes_nothing(step: Step) -> bool:

@@ -76,15 +76,15 @@ class Lowered:
     guards: tuple[Guard, ...]
 
 
-def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) -> Lowered:
-    """Lower guards and gather paths.
+def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int, are_distinct: bool = False) -> Lowered:
+    """Lower guards and gather paths; `are_distinct`: there are no repeats among the guards.
 
     Raises:
         ValueError: a path starts at a slot that does not exist.
         TypeError: a path of an unknown class.
     """
     stages: tuple[list[Guard], ...] = tuple([] for _ in range(_LAST + 1))
-    for guard in distinct(guards):
+    for guard in guards if are_distinct else distinct(guards):
         stages[_stage(guard)].append(guard)
     modes, slots, ambient, facts, walk = stages[:5]
     late = [guard for stage in stages[5:] for guard in stage]

@@ -46,8 +46,10 @@ class GuardProgram(Program):
     gather: tuple[AccessPath, ...]
     _lowered: Lowered
 
-    def __new__(cls, guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) -> GuardProgram:
-        lowered = lower(guards, gather, nslots)
+    def __new__(
+        cls, guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int, *, are_distinct: bool = False
+    ) -> GuardProgram:
+        lowered = lower(guards, gather, nslots, are_distinct)
         self = super().__new__(cls, nslots, lowered.pinned, lowered.ops, lowered.gather)
         assert isinstance(self, GuardProgram)
         self.guards = lowered.guards

@@ -19,6 +19,7 @@ import attrs
 import torchjit_guards
 from torchjit_core import events, storing
 from torchjit_core.failures import failures_are_raised
+from torchjit_core.guards import distinct
 from torchjit_core.handlers import let_through
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import reason
@@ -31,7 +32,6 @@ from torchjit_session.counters import counters
 from torchjit_session.rerun import OnRaise
 from torchjit_session.site_keys import key_parts
 from torchjit_session.specialization import CaptureOrigin, Specialization
-from torchjit_session.stored_comparison import compare
 from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
 from torchjit_store.finder import Stale
 from torchjit_store.folder import StoredBytes
@@ -203,7 +203,7 @@ def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate 
     try:
         with storing.loading_from(site.terms.host.store().cache_dir):
             entry = unpack(stored.data, _roots(site, slots), _Externals(site.owner))
-        guard = torchjit_guards.GuardProgram(entry.guards, entry.gather, site.region.nslots)
+        guard = torchjit_guards.GuardProgram(entry.guards, entry.gather, site.region.nslots, are_distinct=True)
     except Stale as error:
         why = error.what
     except FormatError as error:
@@ -332,12 +332,14 @@ def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin
     captured = origin.captured
     with _told(site, made):
         stored = StoredEntry(
-            made.guards, captured.gather, captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
+            tuple(distinct(made.guards)), captured.gather, captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
             captured.continuations, entry.hook is not None, captured.source, tuple(gm.code for gm in made.graphs), made.ranges,
             site.history.copy(), made.cause, made.seconds,
         )  # fmt: skip
         if site.shelf is not None and site.shelf.expected is not None:
             expected, site.shelf.expected = site.shelf.expected, None
+            from torchjit_session.stored_comparison import compare  # noqa: PLC0415  # for people who verify
+
             compare(site.name, expected, stored)
         fallback = next((fields for kind, fields in made.notes.items if kind == "fallback"), None)
         if fallback is not None:

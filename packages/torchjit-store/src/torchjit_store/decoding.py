@@ -36,8 +36,7 @@ from torchjit_core.paths import (
 )  # fmt: skip
 from torchjit_core.storing import is_maker
 from torchjit_store import generated, numpy_values, ours
-from torchjit_store.document import Data, Document, Externals, FormatError, Lookup
-from torchjit_store.encoding import FORMAT
+from torchjit_store.document import FORMAT, Data, Document, Externals, FormatError, Lookup
 from torchjit_store.fingerprints import atom_text, mro, namespace
 from torchjit_store.shapes import ClassShape, class_shape
 from torchjit_store.stale import Stale

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 import attrs
 
 from torchjit_core.reasons import reason
 
-__all__ = ["NOT_STORABLE", "Data", "Document", "Externals", "FormatError", "Lookup", "References"]
+__all__ = ["FORMAT", "NOT_STORABLE", "Data", "Document", "Externals", "FormatError", "Lookup", "References"]
 
+FORMAT: Final = 1
 Data: TypeAlias = Any
 """None, bool, int, float, str, and lists and dicts (with keys that are str) of these."""
 

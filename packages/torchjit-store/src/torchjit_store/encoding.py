@@ -1,7 +1,6 @@
 """Object graphs to documents: what `torchjit_store.forms.encode` does.
 
-Three steps. `_Survey` gives each object a node: its kind, what its children are, and JSON-able data. `_ordered` cuts cycles and sorts nodes
-by depth. `_laid_out` groups nodes of a kind, whose children are already there, into one batch: columns of numbers.
+`_Survey` gives each object a node: its kind, what its children are, and JSON-able data. `torchjit_store.layout` makes the document of them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from enum import Enum
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
 import attrs
 
@@ -24,53 +23,20 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
 from torchjit_core.storing import NotStorable, how_made, note_library, refuse_names_of_process
 from torchjit_store import generated, numpy_values, ours
-from torchjit_store.collector import collector_paused
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
+from torchjit_store.layout import laid_out
+from torchjit_store.nodes import NO_HEADER, ROOT, Header, Node, shown_type, way_to
 from torchjit_store.shapes import class_shape
 
-__all__ = ["encode"]
-
-FORMAT: Final = 1
-LATE: Final = ("cell", "globals", "instance", "list", "set", "dict", "ordered", "deque", "state")
-"""Kinds whose objects can be made empty and filled at the end, in the order in which they are."""
-_ALWAYS_LATE: Final = frozenset({"cell", "globals"})
-
-Header: TypeAlias = "tuple[Data, ...]"
-_NO_HEADER: Final[Header] = ()
+__all__ = ["encoded"]
 
 
-@final
-class _Node:
-    """One object. `children` are nodes; `raw` is JSON-able. `parent` is whose child it was first."""
-
-    __slots__ = ("children", "header", "index", "kind", "late", "level", "obj", "parent", "raw", "state")
-
-    def __init__(self, obj: object, parent: _Node | None) -> None:
-        self.obj, self.parent = obj, parent
-        self.kind = ""
-        self.header: Header = ()
-        self.children: list[_Node] = []
-        self.raw: Data = None
-        self.level = self.index = self.state = 0
-        self.late = False
-
-    def become(self, kind: str, header: Header = (), children: list[_Node] | None = None, raw: Data = None) -> None:
-        self.kind, self.header, self.raw = kind, header, raw
-        self.children = [] if children is None else children
-
-
-def encode(root: object, references: References, externals: Externals) -> Document:
-    """The document of an object graph.
-
-    Raises:
-        NotStorable: something in it cannot be stored; the detail tells the way to it.
-        NotYetStorable: so far.
-    """
-    with collector_paused():
-        survey = _Survey(references, externals)
-        top = survey.node(root, None)
-        survey.run()
-        return _laid_out(top, survey)
+def encoded(root: object, references: References, externals: Externals) -> Document:
+    """See `forms.encode`."""
+    survey = _Survey(references, externals)
+    top = survey.node(root, None)
+    survey.run()
+    return laid_out(top, survey.blobs)
 
 
 # ------------------------------------------------------------------------------------------------------------ survey
@@ -85,36 +51,36 @@ class _Survey:
     def __init__(self, references: References, externals: Externals) -> None:
         self.references, self.externals = references, externals
         self.blobs: list[bytes] = []
-        self._by_id: dict[int, _Node] = {}
-        self._by_value: dict[tuple[Any, ...], _Node] = {}
-        self._pending: list[_Node] = []
+        self._by_id: dict[int, Node] = {}
+        self._by_value: dict[tuple[Any, ...], Node] = {}
+        self._pending: list[Node] = []
         self._globals: dict[int, dict[str, None]] = {}
         self._values = _torch_values()
         self._kept: list[object] = []  # ids stand for them
 
-    def node(self, obj: object, parent: _Node | None) -> _Node:
+    def node(self, obj: object, parent: Node | None) -> Node:
         """The node of an object, which is looked at later unless it has been met before."""
         return self._by_id.get(id(obj)) or self._new(obj, parent)
 
-    def nodes(self, objects: Any, parent: _Node) -> list[_Node]:
+    def nodes(self, objects: Any, parent: Node) -> list[Node]:
         """Those of several."""
         known, new = self._by_id.get, self._new
         return [known(id(obj)) or new(obj, parent) for obj in objects]
 
-    def _new(self, obj: object, parent: _Node | None) -> _Node:
+    def _new(self, obj: object, parent: Node | None) -> Node:
         cls = type(obj)
         if cls in _ATOMS:
             found = self._atom((cls, repr(obj) if cls is float else obj), obj, parent)
         elif cls is CodeLocation:
             found = self._location(obj, parent)
         else:
-            found = _Node(obj, parent)
+            found = Node(obj, parent)
             self._pending.append(found)
         self._by_id[id(obj)] = found
         self._kept.append(obj)
         return found
 
-    def exact(self, obj: object, parent: _Node) -> _Node:
+    def exact(self, obj: object, parent: Node) -> Node:
         """The node of an object that must be the very one: no copy will do."""
         if type(obj) in _BY_CONTENT and obj is not _EMPTY_TUPLE:
             return self._referenced(obj, parent)
@@ -134,7 +100,7 @@ class _Survey:
                 return
 
     # ---------------------------------------------------------------------------------------------- one object
-    def _look_at(self, node: _Node) -> None:
+    def _look_at(self, node: Node) -> None:
         obj = node.obj
         rule = _RULES.get(type(obj))
         try:
@@ -143,12 +109,12 @@ class _Survey:
             else:
                 self._look_at_other(node, obj)
         except NotStorable as error:
-            if error.detail.startswith(_ROOT):
+            if error.detail.startswith(ROOT):
                 raise
-            detail = f"{_way(node)}: {error.detail or shown_type(obj)}"
+            detail = f"{way_to(node)}: {error.detail or shown_type(obj)}"
             raise type(error)(error.reason, detail) from error
 
-    def _look_at_other(self, node: _Node, obj: Any) -> None:
+    def _look_at_other(self, node: Node, obj: Any) -> None:
         cls = type(obj)
         described = None if self._values is None else self._values.describe(obj)
         if described is not None:
@@ -186,14 +152,14 @@ class _Survey:
         else:
             self._refer(node)
 
-    def _refer(self, node: _Node) -> None:
+    def _refer(self, node: Node) -> None:
         node.become("reference", raw=self.references.reference(node.obj))
 
-    def _referenced(self, obj: object, parent: _Node) -> _Node:
+    def _referenced(self, obj: object, parent: Node) -> Node:
         """The node of an object to which a reference leads. One that was to be copied elsewhere becomes one."""
         node = self._by_id.get(id(obj))
         if node is None:
-            node = _Node(obj, parent)
+            node = Node(obj, parent)
         if node.kind != "reference":
             name = ours.constant_name(obj)
             try:
@@ -202,16 +168,16 @@ class _Survey:
                 else:
                     self._refer(node)
             except NotStorable as error:
-                raise type(error)(error.reason, f"{_way(node)}: {error.detail or shown_type(obj)}") from error
+                raise type(error)(error.reason, f"{way_to(node)}: {error.detail or shown_type(obj)}") from error
         self._by_id[id(obj)] = node
         return node
 
     # ---------------------------------------------------------------------------------------------- atoms
-    def _atom(self, key: tuple[Any, ...], obj: Any, parent: _Node | None) -> _Node:
+    def _atom(self, key: tuple[Any, ...], obj: Any, parent: Node | None) -> Node:
         found = self._by_value.get(key)
         if found is None:
             refuse_names_of_process((obj,))
-            found = self._by_value[key] = _Node(obj, parent)
+            found = self._by_value[key] = Node(obj, parent)
             if _is_plain(obj):
                 found.become("atom", raw=obj)
             else:
@@ -228,17 +194,17 @@ class _Survey:
         self.blobs.append(data)
         return len(self.blobs) - 1
 
-    def _location(self, obj: Any, parent: _Node | None) -> _Node:
+    def _location(self, obj: Any, parent: Node | None) -> Node:
         fields = (obj.filename, obj.function, obj.lineno, obj.end_lineno, obj.col, obj.end_col)
         key = (CodeLocation, *fields)
         found = self._by_value.get(key)
         if found is None:
-            found = self._by_value[key] = _Node(obj, parent)
-            found.become("location", _NO_HEADER, self.nodes(fields, found))
+            found = self._by_value[key] = Node(obj, parent)
+            found.become("location", NO_HEADER, self.nodes(fields, found))
         return found
 
     # ---------------------------------------------------------------------------------------------- torchjit's own
-    def _tensor(self, node: _Node, tensor: Any) -> None:
+    def _tensor(self, node: Node, tensor: Any) -> None:
         """The program's own tensor, or a constant that a capture has made: of what the program may write to, a copy would be stale."""
         assert self._values is not None
         try:
@@ -247,7 +213,7 @@ class _Survey:
             data, content = self._values.tensor_bytes(tensor)
             node.become("value", ("tensor",), raw=[*data, self.blob(content)])
 
-    def _instance(self, node: _Node, obj: Any) -> None:
+    def _instance(self, node: Node, obj: Any) -> None:
         cls: Any = type(obj)
         name = ours.name_of(cls)
         if name is None:
@@ -269,21 +235,21 @@ class _Survey:
             self.exact(values[names.index(field)], node)
         node.become("instance", (*name, *names), self.nodes(values, node))
 
-    def _guard(self, node: _Node, guard: Any) -> None:
+    def _guard(self, node: Node, guard: Any) -> None:
         cls: Any = type(guard)
         header, values = _guard_fields(cls)
         if cls in _COMPARED_BY_IDENTITY:
             self.exact(guard.obj, node)
         node.become("instance", header, self.nodes(values(guard), node))
 
-    def _class_attribute(self, node: _Node, guard: ClassAttrIs) -> None:
+    def _class_attribute(self, node: Node, guard: ClassAttrIs) -> None:
         """Of an equal atom that a class holds, only the class leads to the very object."""
         if type(guard.obj) not in _COPIED_ATOMS or _is_unique(guard.obj):
             self._guard(node, guard)
             return
         node.become("class attribute", (), self.nodes((guard.cls, guard.name, guard.obj, guard.location), node))
 
-    def _path(self, node: _Node, path: Any) -> None:
+    def _path(self, node: Node, path: Any) -> None:
         kind = type(path)
         if kind is Arg:
             children = self.nodes((path.key, path.name, path.forwarded), node)
@@ -297,16 +263,16 @@ class _Survey:
             children = self.nodes((path.base, path.key), node)
         node.become("path", _PATH_HEADERS[kind], children)
 
-    def _mro(self, node: _Node, guard: MroIs) -> None:
+    def _mro(self, node: Node, guard: MroIs) -> None:
         if guard.mro is not guard.cls.__mro__:
             raise NotStorable(NOT_STORABLE, f"bases that {guard.cls.__qualname__} had before")
         node.become("mro", (), self.nodes((guard.cls, guard.location, *guard.mro), node))
 
     # ---------------------------------------------------------------------------------------------- functions
-    def _function(self, node: _Node, function: FunctionType) -> None:
+    def _function(self, node: Node, function: FunctionType) -> None:
         if generated.is_generated(function):
             first = [self._code(function.__code__, node), self._globals_of(function, node)]
-            kind, header = "generated", _NO_HEADER
+            kind, header = "generated", NO_HEADER
         else:
             module = ours.module_of_function(function)
             found = None if module is None else ours.nested_code_name(module, function.__code__)
@@ -321,10 +287,10 @@ class _Survey:
         cells = [self._cell(cell, node) for cell in function.__closure__ or ()]
         node.become(kind, header, [*first, *self.nodes(parts, node), *cells])
 
-    def _code(self, code: CodeType, parent: _Node) -> _Node:
+    def _code(self, code: CodeType, parent: Node) -> Node:
         node = self._by_id.get(id(code))
         if node is None:
-            node = self._by_id[id(code)] = _Node(code, parent)
+            node = self._by_id[id(code)] = Node(code, parent)
             try:
                 refuse_names_of_process((code,))
                 node.become("code", raw=self.blob(generated.code_bytes(code)))
@@ -332,24 +298,24 @@ class _Survey:
                 raise NotStorable(NOT_STORABLE, f"the code of {code.co_qualname}: {error}") from error
         return node
 
-    def _cell(self, cell: CellType, parent: _Node) -> _Node:
+    def _cell(self, cell: CellType, parent: Node) -> Node:
         node = self._by_id.get(id(cell))
         if node is None or node.kind == "reference":
             if node is not None:
                 return node
-            node = self._by_id[id(cell)] = _Node(cell, parent)
+            node = self._by_id[id(cell)] = Node(cell, parent)
             try:
                 node.become("cell", (), [self.node(cell.cell_contents, node)])
             except ValueError:
                 node.become("cell")  # empty
         return node
 
-    def _globals_of(self, function: FunctionType, parent: _Node) -> _Node:
+    def _globals_of(self, function: FunctionType, parent: Node) -> Node:
         """The node of its globals, with the names that this function reads noted."""
         namespace = function.__globals__
         node = self._by_id.get(id(namespace))
         if node is None:
-            node = self._by_id[id(namespace)] = _Node(namespace, parent)
+            node = self._by_id[id(namespace)] = Node(namespace, parent)
             node.become("globals")
             self._globals[id(namespace)] = dict.fromkeys(generated.always_kept(namespace))
         self._globals[id(namespace)] |= dict.fromkeys(generated.globals_read(function.__code__, namespace))
@@ -368,7 +334,7 @@ class _Survey:
                     more = True
         return more
 
-    def _global(self, namespace: dict[str, Any], name: str, node: _Node) -> _Node:
+    def _global(self, namespace: dict[str, Any], name: str, node: Node) -> Node:
         """What emitted code calls by a name is the program's very object, if it is the program's at all."""
         value = namespace[name]
         if "__emitted__" not in namespace or type(value) not in _BY_CONTENT:
@@ -381,33 +347,33 @@ class _Survey:
             return self.node(value, node)
 
     # ---------------------------------------------------------------------------------------------- containers
-    def _sequence(self, node: _Node, obj: Any) -> None:
+    def _sequence(self, node: Node, obj: Any) -> None:
         node.become(_SEQUENCES[type(obj)], (), self.nodes(obj, node))
 
-    def _dict(self, node: _Node, obj: dict[Any, Any]) -> None:
+    def _dict(self, node: Node, obj: dict[Any, Any]) -> None:
         items = OrderedDict.items(obj) if type(obj) is OrderedDict else obj.items()
         children = [child for key, value in items for child in self.nodes((key, value), node)]
         node.become("ordered" if type(obj) is OrderedDict else "dict", (), children)
 
-    def _deque(self, node: _Node, obj: deque[Any]) -> None:
+    def _deque(self, node: Node, obj: deque[Any]) -> None:
         node.become("deque", (obj.maxlen,), self.nodes(obj, node))
 
-    def _range(self, node: _Node, obj: Any) -> None:
+    def _range(self, node: Node, obj: Any) -> None:
         node.become("range" if type(obj) is range else "slice", (), self.nodes((obj.start, obj.stop, obj.step), node))
 
-    def _complex(self, node: _Node, obj: complex) -> None:
+    def _complex(self, node: Node, obj: complex) -> None:
         node.become("complex", (), self.nodes((obj.real, obj.imag), node))
 
-    def _bytes(self, node: _Node, obj: bytes) -> None:
+    def _bytes(self, node: Node, obj: bytes) -> None:
         node.become("bytes", raw=self.blob(obj))
 
-    def _reference(self, node: _Node, obj: object) -> None:
+    def _reference(self, node: Node, obj: object) -> None:
         self._refer(node)
 
-    def _single(self, node: _Node, obj: object) -> None:
+    def _single(self, node: Node, obj: object) -> None:
         node.become("single", raw=repr(obj))
 
-    def _expression(self, node: _Node, obj: Any) -> None:
+    def _expression(self, node: Node, obj: Any) -> None:
         node.become("expression", (type(obj).__name__,), self.nodes(obj.__reduce__()[1], node))
 
 
@@ -426,7 +392,7 @@ _PATH_HEADERS: Final = {cls: (cls.__name__,) for cls in AccessPath.__subclasses_
 KEYLESS: Final = frozenset({Cell, TypeOf, Referent, OffsetOf})
 """Classes of paths that are steps without a key."""
 
-_RULES: Final[dict[type, Callable[[_Survey, _Node, Any], None]]] = {
+_RULES: Final[dict[type, Callable[[_Survey, Node, Any], None]]] = {
     **{cls: _Survey._path for cls in AccessPath.__subclasses__()},
     **{cls: _Survey._guard for cls in Guard.__subclasses__()},
     MroIs: _Survey._mro,
@@ -483,160 +449,3 @@ def _function_or_class_name(obj: object) -> tuple[str, str] | None:
     if isinstance(obj, type | FunctionType | ModuleType | functools._lru_cache_wrapper | BuiltinFunctionType):
         return ours.name_of(obj)
     return None
-
-
-def shown_type(obj: object) -> str:
-    """A type, as details name it."""
-    cls = type(obj)
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
-# ------------------------------------------------------------------------------------------------------------- ways
-_ROOT: Final = "entry"
-
-
-def _way(node: _Node) -> str:
-    """How to come from the root to a node."""
-    steps: list[str] = []
-    while node.parent is not None:
-        steps.append(_step(node.parent, node))
-        node = node.parent
-    return _ROOT + "".join(reversed(steps))
-
-
-def _step(parent: _Node, child: _Node) -> str:
-    obj: Any = parent.obj
-    if isinstance(obj, FunctionType):
-        closure = zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=True)
-        name = next((n for n, cell in closure if cell is child.obj), None)
-        return f".closure[{name}]" if name else ".__globals__" if child.obj is obj.__globals__ else ".(function)"
-    if isinstance(obj, CellType):
-        return ""
-    if isinstance(obj, dict):
-        return next((f"[{key!r}]" for key, value in list(obj.items()) if value is child.obj), "[...]")
-    if isinstance(obj, list | tuple):
-        return next((f"[{i}]" for i, value in enumerate(obj) if value is child.obj), "[...]")
-    cls: Any = type(obj)
-    shape = class_shape(cls) if ours.is_ours(cls.__module__) else None
-    if shape is not None:
-        names, values = shape.state(obj)
-        return next((f".{n}" for n, value in zip(names, values, strict=True) if value is child.obj), ".(state)")
-    return f".({type(obj).__name__})"
-
-
-# ------------------------------------------------------------------------------------------------------------ order
-def _ordered(top: _Node) -> list[_Node]:
-    """Every node that can be reached, children before parents but for children that are `late`. Sets levels.
-
-    Raises:
-        NotStorable: a cycle in which nothing can be made empty.
-    """
-    while True:
-        done = _sorted(top)
-        if done is not None:
-            return done
-
-
-def _sorted(top: _Node) -> list[_Node] | None:
-    """The order; None where a cycle had to be cut in its middle: the search begins again."""
-    done: list[_Node] = []
-    roots = [top]
-    seen: list[_Node] = []
-    while roots:
-        root = roots.pop()
-        if root.state:
-            continue
-        stack = [(root, iter(root.children))]
-        root.state = 1
-        seen.append(root)
-        while stack:
-            node, children = stack[-1]
-            for child in children:
-                if child.state == 2 or child.late:
-                    if not child.state:
-                        roots.append(child)
-                    continue
-                if child.kind in _ALWAYS_LATE:
-                    child.late = True
-                    roots.append(child)
-                    continue
-                if child.state == 1:
-                    if child.kind in LATE:
-                        child.late = True
-                        continue
-                    _cut([n for n, _ in stack], child)
-                    for other in seen:
-                        other.state = 0
-                    return None
-                seen.append(child)
-                if not child.children:
-                    child.state = 2
-                    done.append(child)
-                    continue
-                child.state = 1
-                stack.append((child, iter(child.children)))
-                break
-            else:
-                stack.pop()
-                node.state = 2
-                node.level = 1 + max([c.level for c in node.children if not c.late], default=-1)
-                done.append(node)
-    return done
-
-
-def _cut(stack: list[_Node], start: _Node) -> None:
-    """Make a node of the cycle, which is the end of the stack, late."""
-    for node in reversed(stack[stack.index(start) :]):
-        if node.kind in LATE:
-            node.late = True
-            return
-    raise NotStorable(NOT_STORABLE, f"{_way(start)}: an object that holds itself: {shown_type(start.obj)}")
-
-
-# ----------------------------------------------------------------------------------------------------------- layout
-def _laid_out(top: _Node, survey: _Survey) -> Document:
-    """Numbers for nodes, and batches of those alike: `[kind, header, count, raw data or 0, columns of children in one list]`."""
-    nodes = _ordered(top)
-    _share_headers([node for node in nodes if node.kind not in _SHARED])
-    atoms = [node for node in nodes if node.kind == "atom"]
-    late = _batches([node for node in nodes if node.late], lambda node: LATE.index(node.kind))
-    rest = _batches([n for n in nodes if not n.late and n.kind != "atom"], lambda node: node.level)
-    index = 0
-    for batch in (atoms, *late, *rest):
-        for node in batch:
-            node.index = index
-            index += 1
-    data = {
-        "format": FORMAT,
-        "atoms": [node.raw for node in atoms],
-        "late": [_written(batch) for batch in late],
-        "batches": [_written(batch) for batch in rest],
-        "root": top.index,
-    }
-    return Document(data, tuple(survey.blobs))
-
-
-_SHARED: Final = frozenset({"path", "atom", "location"})
-"""Kinds whose headers are one object each as they are."""
-
-
-def _share_headers(nodes: list[_Node]) -> None:
-    """Equal headers are one object: that is faster to compare."""
-    shared: dict[Header, Header] = {}
-    for node in nodes:
-        if node.header:
-            node.header = shared.setdefault(node.header, node.header)
-
-
-def _batches(nodes: list[_Node], rank: Callable[[_Node], int]) -> list[list[_Node]]:
-    groups: dict[tuple[Any, ...], list[_Node]] = {}
-    for node in nodes:
-        groups.setdefault((rank(node), node.kind, id(node.header), len(node.children)), []).append(node)
-    return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
-
-
-def _written(batch: list[_Node]) -> Data:
-    first = batch[0]
-    raws = 0 if all(node.raw is None for node in batch) else [node.raw for node in batch]
-    flat = [child.index for column in zip(*[node.children for node in batch], strict=True) for child in column]
-    return [first.kind, list(first.header), len(batch), raws, flat]

@@ -11,10 +11,22 @@ from torchjit_core.handlers import let_through, raised_in_handler
 from torchjit_store.collector import collector_paused
 from torchjit_store.decoding import decoded
 from torchjit_store.document import Document, Externals, FormatError, Lookup, References
-from torchjit_store.encoding import encode
 from torchjit_store.stale import Stale
 
 __all__ = ["Document", "Externals", "FormatError", "Lookup", "References", "decode", "encode"]
+
+
+def encode(root: object, references: References, externals: Externals) -> Document:
+    """The document of an object graph.
+
+    Raises:
+        NotStorable: something in it cannot be stored; the detail tells the way to it.
+        NotYetStorable: so far.
+    """
+    from torchjit_store.encoding import encoded  # noqa: PLC0415  # a warm start writes nothing
+
+    with collector_paused():
+        return encoded(root, references, externals)
 
 
 def decode(document: Document, lookup: Lookup, externals: Externals) -> object:

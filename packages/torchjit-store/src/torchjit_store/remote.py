@@ -23,7 +23,6 @@ from torchjit_core.handlers import let_through
 from torchjit_core.reasons import UserError, reason
 from torchjit_core.turns import others_may_go_on
 from torchjit_core.user_warnings import warn_user
-from torchjit_store.bundles import BadBundle, Untrusted, pack, unpack
 from torchjit_store.folder import MAX_ENTRIES, EntryFolder
 from torchjit_store.settings import StoreSettings
 
@@ -81,6 +80,8 @@ class RemoteEntries:
             let_through()
             self._give_up(error)
             return
+        from torchjit_store.bundles import BadBundle, Untrusted, unpack  # noqa: PLC0415  # few programs have a remote store
+
         for data in bundles:
             try:
                 unpack(data, root, self._secret, trust=self._trusted)
@@ -94,6 +95,8 @@ class RemoteEntries:
         """Write an entry of an `EntryFolder` with its kernels, in the background. Never raises."""
         if self._failed:
             return
+        from torchjit_store.bundles import pack  # noqa: PLC0415  # as above
+
         data, info = pack([path], (), self._secret)
         if info.entries:
             self._writing = [thread for thread in self._writing if thread.is_alive()]
