@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import sys
@@ -79,6 +80,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         with open(file, "a") as lines:
             lines.write(f"{_spent() - before:.2f}\t{item.nodeid}\n")
     return result
+
+
+@pytest.fixture
+def older_objects_rest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is there before the test is out of the collector's sight during it.
+
+    In a process with torch and all that other tests have left each `gc.collect()` takes half a second otherwise.
+    """
+    gc.freeze()
+    count = gc.get_freeze_count()
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: count)  # each capture asks, and they are counted one by one
+    yield
+    gc.unfreeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -147,6 +147,7 @@ def test_a_name_that_is_registered_anew_is_another_backend() -> None:
     assert [c.count for c in counters] == [1, 1]
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 @EACH_WAY
 def test_a_block_may_go(compiled_by: Callable[..., Any]) -> None:
     count = Counter()

@@ -15,6 +15,8 @@ import torch
 
 import torchjit
 
+pytestmark = pytest.mark.usefixtures("older_objects_rest")
+
 weight = torch.nn.Linear(3, 3)
 
 
@@ -149,7 +151,6 @@ def outlives(function: Callable[[torch.Tensor], Any], train: bool) -> bool:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

@@ -25,17 +25,31 @@ _OTHERS = {
 """Packages and modules beside our own: adding one costs every program that imports torchjit."""
 
 
-_BEFORE = """
-    import json, sys, time
-    start = time.process_time()
-    import torch
-    torch_seconds = time.process_time() - start
-    there, told = set(sys.modules), {}
-    def new(): return sorted(set(sys.modules) - there)
-    start = time.process_time()
-    import torchjit
-    told["import over torch"] = (time.process_time() - start) / torch_seconds
+_FORKS = """
+import json, os, sys, time, traceback
+start = time.process_time()
+import torch
+torch_seconds = time.process_time() - start
+there, told = set(sys.modules), {}
+def new():
+    return sorted(set(sys.modules) - there)
+for name, program in json.loads(sys.argv[1]).items():
+    sys.stdout.flush()
+    if os.fork():
+        assert os.wait()[1] == 0, name
+        continue
+    try:
+        start = time.process_time()
+        import torchjit
+        told["import over torch"] = (time.process_time() - start) / torch_seconds
+        exec(program)
+        print(json.dumps([name, told]), flush=True)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 """
+"""What each program does in a fork of a process that has imported torch alone."""
 _PROGRAMS = {
     "own backend": """
         told["import"] = new()
@@ -111,12 +125,16 @@ _PROGRAMS["modes"] = """
 
 
 @functools.cache
-def _told(program: str) -> Any:
-    """In a process of its own: the modules that each step has added, and what else the program tells."""
-    code = textwrap.dedent(_BEFORE) + textwrap.dedent(_PROGRAMS[program]) + "\nprint(json.dumps(told))\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def _told_by_all() -> dict[str, Any]:
+    programs = json.dumps({name: textwrap.dedent(program) for name, program in _PROGRAMS.items()})
+    done = subprocess.run([sys.executable, "-c", _FORKS, programs], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+def _told(program: str) -> Any:
+    """The modules that each step has added, and what else the program tells."""
+    return _told_by_all()[program]
 
 
 def _is_expected(module: str) -> bool:

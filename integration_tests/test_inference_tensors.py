@@ -121,11 +121,17 @@ def outcome(f):
     return found, [described(q) for q in (x, d, n, t)], x is d, x.data_ptr() == d.data_ptr()
 
 
-@pytest.mark.parametrize("write", [keep, add, add_inside, put, add_to_the_tensor])
-@pytest.mark.parametrize("source", [made, made_inside, given, given_inside, plain_inside])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_views_are_written_as_in_eager(backend, source, write):
-    for name, view in VIEWS.items():
+WRITES = [keep, add, add_inside, put, add_to_the_tensor]
+SOURCES = [made, made_inside, given, given_inside, plain_inside]
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_views_are_written_as_in_eager(source, write):
+    """Each view of tensors of each source, and with each write: every other one, by each backend in turn."""
+    turn = SOURCES.index(source) + WRITES.index(write)
+    backend = ("aot_eager", "eager")[turn // 2 % 2]
+    for name, view in [*VIEWS.items()][turn % 2 :: 2]:
         torchjit.reset()
         plain = source(view)
 

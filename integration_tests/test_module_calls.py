@@ -207,17 +207,23 @@ def left_by_a_capture():
     return made, left
 
 
-@pytest.mark.parametrize("imported", ["torchjit", "torch._dynamo"])
-def test_a_capture_leaves_next_to_no_cycles(imported):
+def test_a_capture_leaves_next_to_no_cycles():
     """The collector does not look at what a capture made (`collector.py`), so none of it may need the collector to go. In a process of
     its own: tests before this one leave objects that die late."""
-    program = f"import {imported}, test_module_calls as t; made, left = t.left_by_a_capture(); print(made, left.total(), left.most_common(9))"
+    program = """
+import test_module_calls as t
+for imported in ("torchjit", "torch._dynamo"):
+    __import__(imported)
+    made, left = t.left_by_a_capture()
+    print(made, left.total(), left.most_common(9))
+"""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
     )
-    made, left, _ = done.stdout.split(" ", 2)
-    assert int(made) > 5000  # of which a few hundred per layer are the graph and the guards
-    assert int(left) < 600, done.stdout
+    for line in done.stdout.splitlines():
+        made, left, _ = line.split(" ", 2)
+        assert int(made) > 5000  # of which a few hundred per layer are the graph and the guards
+        assert int(left) < 600, done.stdout
 
 
 def test_cycles_do_not_wait_for_ever(monkeypatch):
@@ -228,14 +234,14 @@ def test_cycles_do_not_wait_for_ever(monkeypatch):
         pass
 
     refs = []
-    for i in range(60):
+    for i in range(12):
         node = Node()
         node.itself = node
         refs.append(weakref.ref(node))
         del node
         torchjit.compile(lambda x, i=i: x.sin() + i, backend="eager")(torch.ones(2))
         torchjit.reset()
-    assert sum(ref() is not None for ref in refs) < 45
+    assert sum(ref() is not None for ref in refs) < 9
 
 
 def test_what_the_program_froze_stays_frozen():

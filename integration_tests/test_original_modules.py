@@ -208,6 +208,7 @@ class HasForward(typing.Protocol):
 CLASSES = [Tagged, OfMeta, Concrete, Further, Generic, Slotted, Block]
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 @pytest.mark.parametrize("cls", CLASSES)
 def test_the_class_of_a_compiled_module(cls: type[torch.nn.Module]) -> None:
     import torch._dynamo  # noqa: PLC0415  # as a library has done that asks for its class

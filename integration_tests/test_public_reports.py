@@ -11,6 +11,8 @@ from public_reports import PROGRAMS
 
 import torchjit
 
+pytestmark = pytest.mark.usefixtures("older_objects_rest")
+
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("name", PROGRAMS)

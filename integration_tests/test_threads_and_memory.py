@@ -18,6 +18,8 @@ from torch import nn
 
 import torchjit
 
+pytestmark = pytest.mark.usefixtures("older_objects_rest")
+
 
 def together(count: int, work: Callable[[int], Any]) -> list[Any]:
     """Run `work(i)` in so many threads that start at the same moment; their results, or the first error."""

@@ -5,16 +5,13 @@
 # run whole in the shared environment. What an environment lacks shows at an import, of a module or of a test file: import contracts see siblings'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-unset VIRTUAL_ENV
-built=() # anew: uv keeps what it built of a package until its pyproject.toml changes, whatever was edited since
-for package in packages/* tools/torchjit-testing; do
-  built+=(--reinstall-package "$(basename "$package")")
-done
+. tools/only_package.sh
 [ "${1:-}" != --one-a-file ] || { export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --one-a-file"; shift; }
-import_all='
+import_all_and_test='
 import importlib, importlib.metadata, pkgutil, re, sys
-package = importlib.import_module(sys.argv[1])
-declared = importlib.metadata.requires(sys.argv[1]) or []
+name, *arguments = sys.argv[1:]
+package = importlib.import_module(name)
+declared = importlib.metadata.requires(name) or []
 extras = {re.match(r"[\w-]+", text)[0] for text in declared if "extra ==" in text}  # what it uses only where it is there
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
     if not module.name.endswith("__main__"):
@@ -23,13 +20,16 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         except ModuleNotFoundError as error:
             if error.name not in extras:
                 raise
+import pytest
+sys.exit(pytest.main(arguments))
 '
 packages=("$@")
-[ ${#packages[@]} -gt 0 ] || packages=(core torch vm frame guards fx aot inductor cudagraphs report session backends torchjit)
+# First those without torch, which would have to go and come again.
+[ ${#packages[@]} -gt 0 ] || packages=(core vm frame guards report store torch fx aot inductor cudagraphs session backends torchjit)
 for name in "${packages[@]}"; do
   package="torchjit-$name"
-  [ "$name" != torchjit ] || package=torchjit # the one that composes the others
+  [ "$name" != torchjit ] || package=torchjit
   echo "-- $package"
-  uv run -q --isolated --exact --no-editable --no-default-groups "${built[@]}" --package "$package" --group test \
-    bash -c 'python -c "$0" "$1" && pytest -q -p no:cacheprovider "$2"' "$import_all" "${package//-/_}" "packages/$package"
+  only_package "$name"
+  PATH="$only/bin:$PATH" "$only/bin/python" -P -c "$import_all_and_test" "${package//-/_}" -q -p no:cacheprovider "packages/$package"
 done

@@ -177,6 +177,7 @@ def test_saved_input_changed_in_place_raises_as_eager() -> None:
         y.sum().backward()
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_saved_tensors_are_released() -> None:
     x = torch.randn(100, requires_grad=True)
     run = compiled(lambda x: x.sin().exp(), x)

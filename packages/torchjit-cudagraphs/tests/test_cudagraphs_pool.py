@@ -175,6 +175,7 @@ def test_inputs_that_are_written_to_are_copied_back() -> None:
         assert x.tolist() == [n + 1.0] * 4
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_results_outlive_their_callable() -> None:
     driver = SimulatedDriver()
     pool = GraphPool(driver)
@@ -197,6 +198,7 @@ class Holder:
     best: torch.Tensor
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_the_limit_on_recordings_names_who_holds_results() -> None:
     f = make(GraphPool(SimulatedDriver()), lambda i: [i[0] + 1], 1, max_versions=2, max_held=9)
     holder = Holder()
@@ -223,6 +225,7 @@ def test_the_limit_on_recordings_names_who_holds_results() -> None:
     assert f._pool is not None and f._pool.idle()
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_holders_are_found_in_attributes_gradients_and_containers() -> None:
     holder, layer = Holder(), torch.nn.Linear(4, 4)
     held = {"a": torch.ones(4), "b": torch.zeros(2)}

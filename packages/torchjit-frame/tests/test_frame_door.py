@@ -217,6 +217,7 @@ def test_entries_that_are_hit_move_to_the_front() -> None:
     assert door.entries() == (third, first, second)
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_entries_may_change_during_a_call() -> None:
     door = FrontDoor(add, decline)
 
@@ -230,6 +231,7 @@ def test_entries_may_change_during_a_call() -> None:
     assert door(7) == 17
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_remove_inside_its_own_target() -> None:
     door = FrontDoor(add, decline)
 
@@ -459,6 +461,7 @@ def test_eager_flag() -> None:
     assert door.fallback(1) == 11
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_entries_die_with_the_door() -> None:
     def build() -> list[weakref.ref[Any]]:
         def function(a: int) -> int:

@@ -192,6 +192,7 @@ def test_callback_errors_reach_the_caller() -> None:
         assert twice(1) == 2
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [

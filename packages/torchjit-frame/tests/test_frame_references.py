@@ -11,6 +11,8 @@ import pytest
 
 from torchjit_frame import Entry, FrontDoor
 
+pytestmark = pytest.mark.usefixtures("older_objects_rest")
+
 
 def function(a: Any, b: Any = None, *rest: Any, c: Any = None, **more: Any) -> Any:
     return a

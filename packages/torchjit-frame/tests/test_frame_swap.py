@@ -281,6 +281,7 @@ def test_exceptions_and_tracebacks_at_a_chunk_boundary() -> None:
     assert hook_counters()["twin_calls"] > twins
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_references_balance_under_the_hook() -> None:
     def function(a: Any, *rest: Any, **more: Any) -> Any:
         return a
@@ -308,6 +309,7 @@ def test_references_balance_under_the_hook() -> None:
             assert [sys.getrefcount(x) for x in (thing, function, function.__code__, fails, fails.__code__)] == before
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_decisions_die_with_the_code() -> None:
     class Callback:
         def __call__(self, function: FunctionType) -> Replacement:
@@ -414,6 +416,7 @@ def test_profile_functions_see_the_same_events() -> None:
         assert run(replace) == expected
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_forgetting_while_threads_call() -> None:
     makers: list[Callable[[FunctionType], Replacement]] = [*REPLACEMENTS, lambda function: None]
     turn = iter(range(10**9))
@@ -447,7 +450,7 @@ def test_forgetting_while_threads_call() -> None:
                 forget(calls_twice.__code__)
             if n % 10 == 0:
                 forget_all()
-            if n % 25 == 0:  # with all that other tests have left, a collection takes a second
+            if n % 25 == 0:
                 gc.collect()
             time.sleep(5e-4)
     finally:

@@ -97,10 +97,10 @@ def _sweep(
     return agreed, wrong
 
 
-def test_an_eighth_of_the_functions(check: Check) -> None:
-    agreed, wrong = _sweep(check, torch.float32, 1, lambda name: zlib.crc32(name.encode()) % 8 == 0)
+def test_a_sixteenth_of_the_functions(check: Check) -> None:
+    agreed, wrong = _sweep(check, torch.float32, 1, lambda name: zlib.crc32(name.encode()) % 16 == 0)
     assert not wrong, "\n".join(wrong)
-    assert agreed > 45
+    assert agreed > 20
 
 
 @pytest.mark.slow
@@ -117,9 +117,9 @@ def test_functions_with_symbolic_sizes(check: Check) -> None:
         "reshape", "roll", "scatter", "softmax", "split", "stack", "sum", "transpose", "tril", "unfold", "view", "where",
         "nn.functional.interpolate", "nn.functional.scaled_dot_product_attention", "nn.functional.pad", "var", "amax", "masked_fill",
     }  # fmt: skip
-    agreed, wrong = _sweep(check, torch.float32, 2, names.__contains__, sizes=SimpleSizes)
+    agreed, wrong = _sweep(check, torch.float32, 1, names.__contains__, sizes=SimpleSizes)
     assert not wrong, "\n".join(wrong)
-    assert agreed > 50
+    assert agreed > 30
 
 
 @pytest.mark.slow

@@ -355,6 +355,7 @@ def test_interrupts_propagate_and_errors_are_misses() -> None:
         GuardProgram([TypeIs(Y, int)], [], 1)
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_cycles_are_collected_and_references_balance() -> None:
     obj = Plain()
     program = GuardProgram([IdIs(X, obj), TypeIs(Pinned.of(obj, "o").attr("x"), int)], [X], 1)

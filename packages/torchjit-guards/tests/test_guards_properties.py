@@ -1,6 +1,6 @@
 """Properties of ShapeEnv over random programs: what is known is true, ranges contain, guards are the path conditions.
 
-150 examples of each here; more with
+50 examples of each here; more with
 
     TORCHJIT_EXAMPLES=20000 uv run pytest packages/torchjit-guards/tests/test_guards_properties.py
 """
@@ -23,7 +23,7 @@ from torchjit_core.reasons import GraphBreak, UserError
 from torchjit_guards import GuardProgram, ShapeEnv
 
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("TORCHJIT_EXAMPLES", "150")),
+    max_examples=int(os.environ.get("TORCHJIT_EXAMPLES", "50")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

@@ -252,6 +252,7 @@ def test_sequences_of_changes(data: st.DataObject) -> None:
     same(program, guards, gather, (x,))
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_an_address_that_is_used_again() -> None:
     """Objects that die and are born at the same place: the words tell them apart."""
     guards: list[Guard] = [TypeIs(X, Box), ValueEquals(X.instance_attr("a").item(0), 1000)]
@@ -364,6 +365,7 @@ def test_references_stay_balanced() -> None:
     assert [sys.getrefcount(o) for o in (marker, number, x, x.a, x.child)] == before
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_a_snapshot_keeps_nothing_alive() -> None:
     class Weak(Box):
         pass

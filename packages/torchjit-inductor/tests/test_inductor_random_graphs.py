@@ -17,7 +17,6 @@ from inductor_testing import cache_dir, flat, trace
 from torchjit_inductor import Inductor, InductorSettings
 
 Tensor = torch.Tensor
-GRAPHS = 20
 
 
 def _broadcastable(a: Tensor, b: Tensor) -> bool:
@@ -128,9 +127,8 @@ def compare(seed: int, mode: str) -> None:
         )
 
 
-@pytest.mark.parametrize("first", range(0, GRAPHS, 10))
-def test_random_graphs(first: int) -> None:
-    for seed in range(first, first + 10):
+def test_random_graphs() -> None:
+    for seed in range(8):
         compare(seed, "fake")
 
 
@@ -148,17 +146,17 @@ def _differences(first: int, count: int) -> list[str]:
 
 def test_random_programs_over_several_dtypes() -> None:
     """Indexing, scatters, scans, integers and bools; `inductor_random.py` runs many more."""
-    assert not _differences(0, 20)
+    assert not _differences(0, 8)
 
 
 @pytest.mark.slow
 def test_many_random_programs_over_several_dtypes() -> None:
-    assert not _differences(20, 2000)
+    assert not _differences(8, 2000)
 
 
 def test_generated_programs() -> None:
     """All dtypes, gradients, symbolic sizes and strides; `benchmarks/fuzz.py` runs many more."""
-    found = {number: fuzzed(number, cache_dir()) for number in range(8)}
+    found = {number: fuzzed(number, cache_dir()) for number in range(4)}
     assert not {number: text for number, text in found.items() if text.startswith("wrong")}
 
 
@@ -178,7 +176,7 @@ def _check_chosen(tapes: tuple[bytes, ...]) -> None:
     assert not found.startswith("wrong"), found
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
 @given(TAPES)
 def test_chosen_programs(tapes: tuple[bytes, ...]) -> None:
     _check_chosen(tapes)

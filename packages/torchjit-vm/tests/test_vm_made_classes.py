@@ -50,6 +50,7 @@ def test_members_of_a_made_enum_belong_to_it() -> None:
     assert jit.breaks == [] and color.RED is red and color(2) is blue
 
 
+@pytest.mark.usefixtures("older_objects_rest")
 def test_the_twin_is_forgotten() -> None:
     def program(x: Any) -> Any:
         class Made(Base):
