@@ -13,7 +13,7 @@ import torchjit
 from torchjit.cli import main
 from torchjit.exc import UserError
 from torchjit_inductor.cpp import build as builds
-from torchjit_inductor.cpp import folders
+from torchjit_inductor.cpp import folders, library_files
 from torchjit_inductor.cpp.library_files import is_trusted
 from torchjit_store import folder as stored
 from torchjit_store.folder import EntryFolder
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder of this test's own."""
     monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHJIT_FORCE_DISABLE_CACHES", raising=False)
-    monkeypatch.setattr(builds, "_used", set())
+    monkeypatch.setattr(library_files, "_used", set())
     monkeypatch.setattr(stored, "_here", {})
     before = set(folders._unusable)
     yield tmp_path / "cache" / "c"

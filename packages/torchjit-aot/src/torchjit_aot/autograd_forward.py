@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import attrs
 import torch
 from torch import fx
 
-from torchjit_aot.autograd_nodes.nodes import Part
 from torchjit_aot.compiler_protocol import CompiledGraph, Run
 from torchjit_aot.double_backward import keep_links, links_of
-from torchjit_aot.joint import JointGraph
 from torchjit_aot.saved_layouts import note_hooked, note_saved_layout
 from torchjit_aot.wrapper import Source, call_graph, slot_names, slot_versions, untracked, writes
 from torchjit_torch.layouts import is_static
+
+if TYPE_CHECKING:  # a process that loads stored entries traces nothing
+    from torchjit_aot.autograd_nodes.nodes import Part
+    from torchjit_aot.joint import JointGraph
 
 __all__ = ["CalledGraph", "forward_of"]
 

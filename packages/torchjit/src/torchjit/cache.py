@@ -8,8 +8,7 @@ from torchjit.config import bundle_secret
 from torchjit.environment import read_environment
 from torchjit.kernels import kernel_settings
 from torchjit_inductor.cpp import folders
-from torchjit_inductor.cpp.build import used_libraries
-from torchjit_inductor.cpp.library_files import is_trusted
+from torchjit_inductor.cpp.library_files import is_trusted, used_libraries
 from torchjit_store import bundles
 from torchjit_store.bundles import CacheInfo
 from torchjit_store.folder import stored_here

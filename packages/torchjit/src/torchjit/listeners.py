@@ -9,7 +9,7 @@ from typing import Any
 from torchjit.environment import BAD_VARIABLE, Environment, read_environment
 from torchjit.exc import UserError
 from torchjit_core import events
-from torchjit_report import Recorder, logs
+from torchjit_report import Recorder
 from torchjit_report.progress import show_progress
 from torchjit_session.callbacks import function_of
 from torchjit_session.sharing import all_compilations, tell_hits
@@ -26,6 +26,8 @@ def start_from_environment(environment: Environment) -> None:
         UserError: there is no such log, or no such folder for traces; each time.
     """
     if environment.logs:
+        from torchjit_report import logs  # noqa: PLC0415  for who asks for them
+
         logs.check_logs_variable(environment.logs)
     if _started:
         return
@@ -49,6 +51,8 @@ def set_logs(**names: bool | int) -> None:
     Raises:
         UserError: an unknown name, of which the nearest ones are told, or a value that is no bool and no level.
     """
+    from torchjit_report import logs  # noqa: PLC0415  for who asks for them
+
     logs.set_logs(names, read_environment().logs)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
 
 from torchjit_aot.autograd_nodes.dependence import Dependence
 from torchjit_aot.costs import is_symbolic, owner_of
-from torchjit_aot.joint import JointGraph
 from torchjit_aot.symbols import SYMBOLIC_TYPES
 from torchjit_torch.node_meta import BACKWARD, RECOMPUTE
+
+if TYPE_CHECKING:  # a process that loads stored entries traces nothing
+    from torchjit_aot.joint import JointGraph
 
 __all__ = ["component_reads", "trace_dependence"]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import attrs
 import torch
 from torch import fx
 
 from torchjit_aot.costs import is_alias, is_fusible
-from torchjit_aot.joint import JointGraph
 from torchjit_torch.node_meta import BACKWARD
 from torchjit_torch.operators import has_effect
+
+if TYPE_CHECKING:  # a process that loads stored entries traces nothing
+    from torchjit_aot.joint import JointGraph
 
 __all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_inputs", "reached"]
 

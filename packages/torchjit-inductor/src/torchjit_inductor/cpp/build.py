@@ -26,7 +26,7 @@ from torchjit_core.reasons import UserError, reason
 from torchjit_core.turns import others_may_go_on
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.cpp.folders import UnusableFolder, clear, scratch_folder, stand_in, usable_folder
-from torchjit_inductor.cpp.library_files import digest, is_complete, is_trusted
+from torchjit_inductor.cpp.library_files import digest, is_complete, is_trusted, note_used
 from torchjit_inductor.cpp.limited import PATIENCE, Running, TookTooLong, run_limited, tell_waiting
 from torchjit_inductor.cpp.locks import Timeout, courtesy_lock
 
@@ -36,9 +36,7 @@ __all__ = [
     "default_vector_bytes",
     "find_compiler",
     "machine",
-    "note_used",
     "trim",
-    "used_libraries",
 ]
 
 ABI = "torchjit-c-1"
@@ -177,9 +175,7 @@ def _build_into(
     targets = [folder / f"{_key(source, compiler)}.so" for source in sources]
     todo = []
     for source, target in dict(zip(sources, targets, strict=True)).items():
-        if is_trusted(target):
-            _mark_used(target)
-        else:
+        if not is_trusted(target):
             todo.append((source, target))
     if jobs is None:
         jobs = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -190,22 +186,8 @@ def _build_into(
         if not target.exists():  # another process has trimmed the folder just now
             _compile_once(source, target, compiler, seconds, None)
         _try_to_load(target)
-    _used.update(targets)
+        note_used(target)
     return targets
-
-
-_used: set[Path] = set()
-
-
-def used_libraries() -> frozenset[Path]:
-    """The libraries that this process has built or found."""
-    return frozenset(_used)
-
-
-def note_used(library: Path) -> None:
-    """A library of the cache is in use, though this process has not built it."""
-    _mark_used(library)
-    _used.add(library)
 
 
 def _compile_all(todo: Sequence[tuple[str, Path]], compiler: Compiler, jobs: int, seconds: float) -> None:
@@ -232,13 +214,6 @@ def _try_to_load(library: Path) -> None:
             raise UnusableFolder(library.parent, f"no library can be loaded from it ({error})") from None
         library.unlink(missing_ok=True)
         raise CompilerMissing(f"what the compiler made cannot be loaded: {error}") from None
-
-
-def _mark_used(target: Path) -> None:
-    """Note, at most once a day, that a library is in use."""
-    with contextlib.suppress(OSError):
-        if time.time() - target.stat().st_mtime > 86400:
-            os.utime(target)
 
 
 def trim(folder: Path, limit: int, keep: Sequence[Path] = ()) -> int:

@@ -1,14 +1,16 @@
-"""What compilers left behind: is a library complete, and is it still the one that was built?"""
+"""What compilers left behind: is a library complete, is it still the one that was built, and which are in use?"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 import struct
+import time
 from pathlib import Path
 
-__all__ = ["digest", "is_complete", "is_trusted"]
+__all__ = ["digest", "is_complete", "is_trusted", "note_used", "used_libraries"]
 
 ENTRY = b"tj_init\0"
 
@@ -69,3 +71,19 @@ def _tables_lie_inside(content: bytes) -> bool:
 
 _NAMES = 3  # SHT_STRTAB
 _NO_BITS = 8  # SHT_NOBITS
+
+
+_used: set[Path] = set()
+
+
+def used_libraries() -> frozenset[Path]:
+    """The libraries that this process has built or found."""
+    return frozenset(_used)
+
+
+def note_used(library: Path) -> None:
+    """A library of the cache is in use; its time says so, once a day at most."""
+    _used.add(library)
+    with contextlib.suppress(OSError):
+        if time.time() - library.stat().st_mtime > 86400:
+            os.utime(library)

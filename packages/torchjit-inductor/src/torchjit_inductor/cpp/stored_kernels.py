@@ -13,9 +13,8 @@ from pathlib import Path
 from torchjit_core.handlers import let_through
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable, cache_in_use, library_maker, made_by
-from torchjit_inductor.cpp.build import note_used
 from torchjit_inductor.cpp.folders import cache_folder, private_folder
-from torchjit_inductor.cpp.library_files import digest, is_trusted
+from torchjit_inductor.cpp.library_files import digest, is_trusted, note_used
 from torchjit_inductor.cpp.loader import load, opened, wrapped
 
 __all__ = ["hold_library", "kernel_of", "load_storable"]
