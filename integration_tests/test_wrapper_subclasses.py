@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_map
 
 import torchjit
 from torchjit_core.events import listen
+from torchjit_core.storing import ReliedOn, collecting_reliance
+from torchjit_fx.wrapper_values import described
 
 aten = torch.ops.aten
 
@@ -235,3 +237,10 @@ def test_the_class_sees_nothing_in_later_calls() -> None:
     Traced.seen.clear()
     run(traced(3))
     assert Traced.seen == []
+
+
+def test_an_entry_on_disk_relies_on_the_class() -> None:
+    """Its methods run while the graph is traced, and leave no guards."""
+    with collecting_reliance() as found:
+        described(Scaled(torch.ones(2), torch.ones(())), lambda part: None)  # type: ignore[arg-type, return-value]  # nobody asks
+    assert [noted.function for noted in found.values() if isinstance(noted, ReliedOn)] == [Scaled]

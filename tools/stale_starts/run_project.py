@@ -47,6 +47,8 @@ def facts_of(value: Any) -> Any:
 
 def raised(error: BaseException, folder: str) -> Facts:
     """An exception, with the project's lines in its traceback."""
+    if isinstance(error, RecursionError):
+        return ["raised", "RecursionError"]  # at some depth
     frames = traceback.extract_tb(error.__traceback__)
     return [
         "raised",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def both(helpers: str = HELPERS, program: str = PROGRAM) -> Any:
 @pytest.fixture(autouse=True)
 def _no_trace() -> Iterator[None]:
     yield
-    for name in ("reached_helpers", "reached_program"):
+    for name in ("reached_helpers", "reached_imported", "reached_program"):
         sys.modules.pop(name, None)
 
 
@@ -85,12 +86,94 @@ def test_edits_elsewhere_are_none(before: str, after: str) -> None:
     assert reach_digest(both().policy) == reach_digest(both(HELPERS.replace(before, after, 1)).policy)
 
 
+SIBLINGS = """
+import collections, contextlib, functools, torch, types, reached_helpers
+def through(function):
+    return functools.wraps(function)(lambda *args: function(*args))
+@torch.no_grad()
+def decorated(n): return n * 11
+@functools.lru_cache
+def cached(n): return n * 12
+@functools.singledispatch
+def single(n): return n * 13
+@single.register
+def of_text(n: str): return n * 14
+@contextlib.contextmanager
+def scope(): yield 15
+class Slotted:
+    __slots__ = ("level",)
+    def __init__(self): self.level = 16
+SLOTTED = Slotted()
+class Meta(type):
+    def kind(cls): return 17
+class Made(metaclass=Meta): pass
+class Table(dict):
+    def __missing__(self, key): return 18
+TABLE = Table()
+SPACE = types.SimpleNamespace(gain=19, module=reached_helpers)
+QUEUE = collections.deque([20])
+CHOSEN = {torch.ops.aten.sin.default, torch.ops.aten.tanh.default}
+LISTED = [torch.ops.aten.exp.default]
+class Late:
+    pass
+PARTIAL = functools.partial(through(cached), 21)
+def handed(module): return module.UNUSED
+def policy(n):
+    import reached_imported
+    from reached_imported import part
+    return (decorated(n), cached(n), single(n), scope(), SLOTTED, Made.kind(), TABLE[n], SPACE.gain, QUEUE[0], n in CHOSEN, LISTED, Late, PARTIAL(),
+            handed(SPACE.module), getattr(reached_helpers, "STEP"), len([n]), torch.relu(n), reached_imported.outer, part)
+"""
+SIBLING_EDITS = [
+    *[(f"n * {n}", f"n * {n}0") for n in (11, 12, 13, 14)], ("yield 15", "yield 150"), ("level = 16", "level = 160"), ("return 17", "return 170"),
+    ("return 18", "return 180"), ("gain=19", "gain=190"), ("deque([20])", "deque([200])"), ("aten.tanh.default", "aten.cos.default"),
+    ("aten.exp.default", "aten.log.default"), ("cached), 21", "cached), 22"), ("class Late:\n    pass", "class Late:\n    late = 1"),
+    ("def policy(n):", "import builtins\ndef mine(v): return 5\nbuiltins.len = mine\ndef policy(n):"),
+    ("def policy(n):", "def relu(v): return 5\ntorch.relu = relu\ndef policy(n):"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def sibling(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    torch = pytest.importorskip("torch")
+
+    def digest(program: str = SIBLINGS, helpers: str = HELPERS, imported: str = "outer = 1\npart = 2\n") -> str:
+        monkeypatch.setattr(torch, "relu", torch.relu)
+        monkeypatch.setattr(builtins, "len", len)
+        run("reached_imported", imported)
+        run("reached_helpers", helpers)
+        found = reach_digest(run("reached_program", program).policy)
+        monkeypatch.undo()
+        return found
+
+    return digest
+
+
+def test_whatever_holds_it_an_edit_is_seen(sibling: Callable[..., str]) -> None:
+    first = sibling()
+    assert first == sibling() == sibling(helpers=HELPERS.replace("return 3", "return 4"))
+    unseen = [(a, b) for a, b in SIBLING_EDITS if a not in SIBLINGS or sibling(SIBLINGS.replace(a, b)) == first]
+    assert unseen == []
+    assert first not in [
+        sibling(helpers=HELPERS.replace(a, b)) for a, b in (("UNUSED = 1", "UNUSED = 2"), ("STEP = 2", "STEP = 3"))
+    ]
+    assert first not in [sibling(imported=text) for text in ("outer = 9\npart = 2\n", "outer = 1\npart = 9\n")]
+
+
+def test_names_that_code_makes_up_are_refused() -> None:
+    module = run("reached_program", "def a(): return globals()['b']\n")
+    with pytest.raises(NotStorable, match="makes up"):
+        reach_digest(module.a)
+
+
 def test_cycles_end() -> None:
     assert reach_digest(both().recursive) == reach_digest(both().recursive)
 
 
 def test_objects_without_a_comparable_content_are_refused() -> None:
-    module = run("reached_program", "import random\nDICE = random.Random(1)\nSET = {object}\ndef a(): return SET\n")
+    module = run(
+        "reached_program", "import random\nDICE = random.Random(1)\nclass Own: pass\nSET = {Own}\ndef a(): return SET\n"
+    )
     with pytest.raises(NotStorable) as raised:
         reach_digest(module.a)
     assert raised.value.reason.id == "TJ-STORE-022"

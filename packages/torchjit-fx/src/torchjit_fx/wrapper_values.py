@@ -12,6 +12,7 @@ from typing import Any, final
 import torch
 
 from torchjit_core.reasons import GraphBreak
+from torchjit_core.storing import relied_on
 from torchjit_fx import breaks
 from torchjit_fx.followed_classes import is_wrapper
 from torchjit_fx.records import TensorRecord, Wrapping
@@ -41,6 +42,7 @@ def described(t: torch.Tensor, describe: Callable[[torch.Tensor], TensorRecord])
     """
     if not is_wrapper(type(t)):
         raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {type(t).__name__}")
+    relied_on(type(t))  # its methods run where the graph is traced
     with _C.DisableTorchFunctionSubclass():
         if t.layout is not torch.strided or t.is_conj() or t.is_neg() or t.is_inference():
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {type(t).__name__} of this layout or mode")

@@ -153,6 +153,9 @@ def class_name(cls: type) -> str:
     return f"{'__main__' if module == '__mp_main__' else module}.{_class_qualname(cls)}"
 
 
+_OF_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
 def namespace(obj: Any) -> Mapping[str, Any]:
     """The `__dict__` of a module, class, function or instance, read past all that a class may define; empty if there is none."""
     exact = type(obj)
@@ -163,7 +166,7 @@ def namespace(obj: Any) -> Mapping[str, Any]:
     for cls in _class_mro(exact):
         getter = _class_dict(cls).get("__dict__")
         if getter is not None:
-            found: Mapping[str, Any] = getter.__get__(obj) if type(getter) is types.GetSetDescriptorType else {}
+            found: Mapping[str, Any] = getter.__get__(obj) if type(getter) in _OF_C else {}
             return found
     return {}
 
