@@ -55,6 +55,7 @@ WHOLE = {
     "grad of grad": lambda x: func.grad(lambda y: func.grad(lambda r: r.pow(3).sum())(y).sum())(x),
     "grad sees requires_grad": lambda x: func.grad(lambda r: (r * 2).sum() if r.requires_grad else r.sum())(x),
     "vmap of grad": lambda x: torch.vmap(func.grad(_loss))(x) + 1,
+    "vmap of grad, a factor": lambda x: torch.vmap(func.grad(lambda r: (r**3).sum() * 0.5))(x),
     "grad of vmap": lambda x: func.grad(lambda y: torch.vmap(torch.sin)(y).sum())(x),
     "jvp": lambda x: func.jvp(torch.sin, (x,), (x.cos(),)),
     "jvp of two": lambda x: func.jvp(lambda a, b: (a * b, a + 1), (x, x + 1), (x, x)),

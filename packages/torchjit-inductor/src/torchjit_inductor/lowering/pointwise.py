@@ -17,7 +17,7 @@ from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.promotion import pointwise, promoted, rounded_number, rounded_scalar
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Operand, TensorMeta
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Operand, TensorMeta, full
 
 __all__: list[str] = []
 
@@ -335,7 +335,9 @@ def _nan_to_num(
 
 # ---------------------------------------------------------------------- conversions
 @lowering("_to_copy", "prims::convert_element_type")
-def _to_copy(b: Builder, meta: TensorMeta, x: Lowered, *_: object, **options: object) -> Lowered:
+def _to_copy(b: Builder, meta: TensorMeta, x: Lowered | float, *_: object, **options: object) -> Lowered:
+    if isinstance(x, (bool, int, float)):  # functorch converts wrapped numbers
+        return full(x, meta)
     if x.device != meta.device:
         raise NotLowered("copy between devices")
     if x.dtype == meta.dtype:
