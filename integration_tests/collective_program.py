@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from parallel_programs import parallel
 from torch import nn
 from torch.distributed import _functional_collectives
 from torch.nn.parallel import DistributedDataParallel
@@ -149,6 +150,8 @@ def main() -> None:
         captured = kinds["cudagraph_captured"]
         training(device, mode, rank)
     report |= {"captured": captured, "in training": kinds["cudagraph_captured"] - captured, "told": told}
+    if kind == "cpu":
+        report["parallel"] = parallel()
     torchjit.reset()
     dist.destroy_process_group()
     print(json.dumps(report))

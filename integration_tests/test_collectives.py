@@ -42,6 +42,7 @@ def run_ranks(world: int, folder: Path, device: str, mode: str) -> list[dict[str
 def test_collectives_on_the_cpu(tmp_path: Path) -> None:
     for report in run_ranks(2, tmp_path, "cpu", "default"):
         assert report["breaks"] == 0, report
+        assert report["parallel"] == {}, report
 
 
 @pytest.mark.gpu

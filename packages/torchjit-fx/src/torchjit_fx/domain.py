@@ -386,7 +386,9 @@ class TensorDomain:
         read = RECORDED.get(name)
         if read is not None:
             return read(leaf.record)
-        if is_wrapped(leaf) and (name in _OF_PLAIN_TENSORS or not isinstance(leaf, InputLeaf)):
+        if is_wrapped(leaf) and (
+            name in _OF_PLAIN_TENSORS or not isinstance(leaf, InputLeaf) or name in leaf.record.wrapping.names  # type: ignore[union-attr]
+        ):
             return self._wrapped_attribute(leaf, name, capture)
         if name == "shape":
             return self.call(torch.Tensor.size, (leaf,), {}, capture)

@@ -33,7 +33,11 @@ def is_followed(cls: type) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_wrapper(cls: type) -> bool:
     """Is it a traceable wrapper subclass: its tensors consist of others, into which `__tensor_flatten__` takes them apart?"""
-    if not _has_usual_attributes(cls) or not _has_dispatcher(cls) or cls.__module__.startswith("torch.nested"):
+    if (
+        not _has_usual_attributes(cls, slots=True)
+        or not _has_dispatcher(cls)
+        or cls.__module__.startswith("torch.nested")
+    ):
         return False
     return all(callable(getattr(cls, name, None)) for name in ("__tensor_flatten__", "__tensor_unflatten__"))
 
@@ -42,11 +46,12 @@ def _has_dispatcher(cls: type) -> bool:
     return getattr(cls, "__torch_dispatch__", None) not in _NO_DISPATCHER
 
 
-def _has_usual_attributes(cls: type) -> bool:
+def _has_usual_attributes(cls: type, *, slots: bool = False) -> bool:
     if type(cls) not in (type(torch.Tensor), type(torch.nn.Parameter)) or cls in (torch.Tensor, *_PARAMETERS):
         return False
     own = [base for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)] if base not in _PARAMETERS]
-    return not any(name in _PROTOCOLS for base in own for name in vars(base))
+    unusual = _PROTOCOLS - {"__slots__"} if slots else _PROTOCOLS
+    return not any(name in unusual for base in own for name in vars(base))
 
 
 def dispatches(cls: Any) -> bool:

@@ -23,7 +23,7 @@ from torchjit_fx.strictness import set_breaks_are_errors
 
 __all__ = [
     "CONSTANT_FUNCTIONS", "DEVICE_QUESTIONS", "LEGACY_CONSTRUCTORS", "REFUSED", "graph_target", "is_shape_question",
-    "owned_functions", "owns",
+    "makes_placement", "owned_functions", "owns",
 ]  # fmt: skip
 
 _torch: Any = torch
@@ -279,9 +279,10 @@ def owns(fn: Function) -> bool:
     if is_shape_question(fn) or id(fn) in NUMPY_FUNCTIONS:
         return True
     try:
-        return fn in owned_functions() or fn in _tensor_methods() or fn in _SIZE_METHODS
+        known = fn in owned_functions() or fn in _tensor_methods() or fn in _SIZE_METHODS
     except TypeError:
         return False
+    return known or makes_placement(fn)
 
 
 _QUESTIONS = frozenset(
@@ -299,6 +300,15 @@ _QUESTIONS = frozenset(
 def is_shape_question(fn: Function) -> bool:
     """Is it one of the functions by which torch programs ask and state facts about sizes?"""
     return getattr(fn, "__module__", None) == "torch.fx.experimental.symbolic_shapes" and fn.__name__ in _QUESTIONS
+
+
+def makes_placement(fn: Function) -> bool:
+    """Is it a class that says where the parts of a DTensor lie? Its objects cannot be changed."""
+    return (
+        getattr(fn, "__module__", None) == "torch.distributed.tensor.placement_types"
+        and fn.__name__ in ("Shard", "Replicate", "Partial")
+        and isinstance(fn, type)
+    )
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from torchjit_fx.followed_classes import is_wrapper
 from torchjit_fx.records import TensorRecord, Wrapping
 
 __all__ = [
-    "Assembling", "Below", "Pieces", "assembled", "coerced", "described", "is_same_wrapping", "part_of", "pieces_of",
+    "Assembling", "Below", "Pieces", "WholeCall", "assembled", "coerced", "described", "is_same_wrapping", "part_of", "pieces_of",
     "tensor_records", "wrapping_of",
 ]  # fmt: skip
 
@@ -142,6 +142,27 @@ class Below:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with _C.DisableTorchFunctionSubclass():
             return self.function(*args, **kwargs)
+
+
+@final
+class WholeCall:
+    """Calls a function with constants of the program among its arguments.
+
+    Args:
+        function: what is called.
+        place: gives its arguments, with these tensors in their places.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], place: Callable[[Iterator[torch.Tensor]], tuple[Any, dict[str, Any]]]
+    ) -> None:
+        self.function = function
+        self.place = place
+        self.__name__ = function.__name__
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        args, kwargs = self.place(iter(tensors))
+        return self.function(*args, **kwargs)
 
 
 def part_of(whole: Any, name: str) -> Any:

@@ -8,8 +8,9 @@ again. So what a compiler sees are plain tensors.
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import attrs
@@ -19,12 +20,13 @@ from torchjit_core.guards import IdIs, Predicate, TensorMatches
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.calls.constants import evaluate
 from torchjit_fx.calls.rules import rule_of_call
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import leaves_in, map_raw
 from torchjit_fx.followed_classes import dispatches
-from torchjit_fx.intrinsics import INTRINSICS, announce_block, convert_results, switch_dispatch
+from torchjit_fx.intrinsics import INTRINSICS, announce_block, call_whole, convert_results, switch_dispatch
 from torchjit_fx.leaves import Function, InputLeaf, OpaqueLeaf, Raw, RawArgs, RawKwargs, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord, key_set_of, kind_of
@@ -35,6 +37,7 @@ from torchjit_fx.wrapper_values import (
     Assembling,
     Below,
     Pieces,
+    WholeCall,
     described,
     is_same_wrapping,
     part_of,
@@ -44,7 +47,7 @@ __all__ = ["Wrappers", "is_wrapped"]
 
 _C: Any = torch._C
 _PLAIN_VALUES = (int, float, bool, str, bytes, type(None), torch.dtype, torch.device)
-_MAY_SEE_WRAPPERS = frozenset({announce_block, convert_results, switch_dispatch})
+_MAY_SEE_WRAPPERS = frozenset({announce_block, call_whole, convert_results, switch_dispatch})
 _RECORDED_ALL_THE_SAME = (ARITHMETIC - {operator.eq, operator.ne}) | {
     operator.getitem, torch.Tensor.__getitem__, torch.Tensor.size, len, torch.Tensor.__len__, torch.Tensor.dim, torch.Tensor.ndimension,
     torch.Tensor.squeeze, torch.squeeze,
@@ -182,27 +185,49 @@ class Wrappers:
         rule = rule_of_call(fn)
         if fn in _MAY_SEE_WRAPPERS or rule is evaluate:
             return NotImplemented
-        recorder, location = self.domain.recorder, capture.location()
+        location = capture.location()
         name = getattr(fn, "__name__", None) or str(fn)
         if fn in INTRINSICS or (rule is not None and fn not in _RECORDED_ALL_THE_SAME) or may_write(fn, kwargs):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"{name} of a tensor that consists of others", location)
-        if (
-            recorder.scope is not None
-            or recorder.checkpointed
-            or self.domain.modes.inference
-            or capture.may_catch(True)
-        ):
+        if self._is_elsewhere(capture):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"{name} of a tensor that consists of others, here", location)
         function = (
             Below(fn) if any(dispatches(leaf.cls) for leaf in leaves_in((args, kwargs)) if is_wrapped(leaf)) else fn
         )
-
-        def in_graph(leaf: Raw) -> Raw:
-            return self.put_together(leaf, capture) if type(leaf) is InputLeaf and is_wrapped(leaf) else leaf
-
-        result = recorder.call(function, map_raw(args, in_graph), map_raw(kwargs, in_graph), capture)
+        in_graph = functools.partial(self._in_graph, capture=capture)
+        result = self.domain.recorder.call(function, map_raw(args, in_graph), map_raw(kwargs, in_graph), capture)
         self.note(result, capture)
         return result
+
+    def call_whole(self, call: Call) -> Raw:
+        """A call with constants of the program among its arguments.
+
+        Raises:
+            GraphBreak: it cannot be in a graph.
+        """
+        function, args, kwargs = call.args
+        capture, found = call.capture, leaves_in((args, kwargs))
+        if not all(isinstance(leaf, TensorLeaf) for leaf in found) or any(map(_is_opaque, (*args, *kwargs.values()))):
+            raise GraphBreak(breaks.UNSUPPORTED_ARGUMENT, function.__qualname__, capture.location())
+        if self._is_elsewhere(capture):
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"{function.__qualname__} here", capture.location())
+
+        def place(tensors: Iterator[torch.Tensor]) -> tuple[Any, dict[str, Any]]:
+            return map_raw(args, lambda _: next(tensors)), map_raw(kwargs, lambda _: next(tensors))
+
+        given = [self._in_graph(leaf, capture) for leaf in found]
+        result = self.domain.recorder.record(WholeCall(function, place), tuple(given), capture)
+        self.note(result, capture)
+        return result
+
+    def _in_graph(self, leaf: Raw, capture: CaptureContext) -> Raw:
+        return self.put_together(leaf, capture) if type(leaf) is InputLeaf and is_wrapped(leaf) else leaf
+
+    def _is_elsewhere(self, capture: CaptureContext) -> bool:
+        """Is the program where tensors are not what the region's graph computes with, or where errors are caught?"""
+        recorder = self.domain.recorder
+        inner = recorder.scope is not None or recorder.checkpointed
+        return inner or self.domain.modes.inference or capture.may_catch(True)
 
     def note(self, result: Raw, capture: CaptureContext) -> None:
         """A step has made these."""
@@ -285,6 +310,16 @@ class Wrappers:
             return _together(results, plan) if apart else results
 
         return run
+
+
+@call_rule(call_whole)
+def _call_whole(call: Call) -> Raw:
+    return call.domain.of(Wrappers).call_whole(call)
+
+
+def _is_opaque(value: Raw) -> bool:
+    items = value if type(value) in (tuple, list) else (value,)
+    return any(isinstance(item, OpaqueLeaf) for item in items)
 
 
 def _together(results: Sequence[Any], plan: Sequence[Any]) -> list[Any]:

@@ -74,6 +74,14 @@ _PARTS: dict[str, frozenset[str]] = {
     "os": frozenset(
         {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
     ),
+    # The hooks of modules whose parameters are distributed; what they call has polyfills.
+    "torch.distributed.tensor._api": frozenset({"distribute_module.<locals>.<lambda>"}),
+    "torch.distributed.tensor.parallel.style": frozenset(
+        {
+            f"{cls}._apply.<locals>.<lambda>"
+            for cls in ("PrepareModuleInput", "PrepareModuleOutput", "PrepareModuleInputOutput")
+        }
+    ),
     # What says which process group there is; collectives have polyfills.
     **dict.fromkeys(
         ("torch.distributed", "torch.distributed.distributed_c10d"),

@@ -76,7 +76,7 @@ def _holds_leaf(args: RawArgs) -> bool:
     try:
         found = Arguments(args, {})
     except UnwritableArgument as error:
-        return isinstance(error.args[0], OpaqueLeaf)
+        return isinstance(error.args[0], OpaqueLeaf | TensorLeaf)
     return bool(found.leaves or found.sym)
 
 

@@ -22,7 +22,7 @@ from torchjit_fx.leaves import Function
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy.calls import call_arrays
 from torchjit_fx.numpy.facts import NUMPY_FUNCTIONS
-from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, is_shape_question
+from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, is_shape_question, makes_placement
 from torchjit_fx.symbols.unbacked import SHAPE_QUESTIONS
 
 __all__ = ["MODULES", "rule_of_call"]
@@ -46,4 +46,4 @@ def rule_of_call(function: Function) -> CallRule | None:
     rule = call_rule.get(function)
     if rule is None and is_shape_question(function):
         return SHAPE_QUESTIONS[function.__name__]
-    return rule
+    return constants.evaluate if rule is None and makes_placement(function) else rule

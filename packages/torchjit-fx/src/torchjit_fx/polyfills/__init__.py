@@ -33,6 +33,7 @@ from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.collectives import collective_of
 from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
+from torchjit_fx.polyfills.distributed_tensors import whole_call_of
 from torchjit_fx.polyfills.flex_attention import (
     NoAnnotation,
     call_flex_attention,
@@ -171,7 +172,7 @@ def polyfill_of(function: types.FunctionType) -> Callable[..., Any] | None:
         inner = getattr(function, "__wrapped__", None)
         if inner is not None and not hasattr(inner, "__wrapped__"):  # the decorator that is next to the method
             return _step_without_gradients_of(function)
-    return collective_of(function)
+    return collective_of(function) or whole_call_of(function)
 
 
 _FLEX_ATTENTION = ("torch.nn.attention.flex_attention", "flex_attention")
