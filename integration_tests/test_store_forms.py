@@ -5,6 +5,7 @@ References are positions in a list here; how they find the program's objects in 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import traceback
@@ -22,6 +23,7 @@ from torchjit_guards import GuardProgram
 from torchjit_session.site import Site
 from torchjit_store.forms import Document, decode, encode
 from torchjit_store.testing import Table
+from torchjit_vm.capture.real_caches import RealCache, _Holds, _same_as
 
 
 @attrs.define
@@ -188,3 +190,18 @@ def test_subclasses(rewriting: list[Entry]) -> None:
     assert type(found) is Tagged
     torch.testing.assert_close(found.as_subclass(torch.Tensor), pointwise(x, y).as_subclass(torch.Tensor))
     assert rewriting
+
+
+def test_what_a_cache_holds_is_asked_again() -> None:
+    @functools.lru_cache(maxsize=4)
+    def doubled(x: int) -> int:
+        return 2 * x
+
+    doubled(3)
+    test = _Holds(RealCache(doubled), 3, _same_as(6))
+    table = Table()
+    document = encode(test, table, Doors())
+    read: Any = decode(Document(json.loads(json.dumps(document.data)), document.blobs), table, Doors())
+    assert test(None) and read(None)
+    doubled.cache_clear()
+    assert not read(None)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from torchjit_core.storing import NotStorable
+from torchjit_store.finder import Finder
 from torchjit_store.forms import Document, FormatError, decode, encode
+from torchjit_store.origins import Origins
 from torchjit_store.stale import Stale
 from torchjit_store.testing import NoExternals, Table, again
 
 torch: Any = pytest.importorskip("torch")
+RemovableHandle: Any = pytest.importorskip("torch.utils.hooks").RemovableHandle
 
 
 class Nothing(Table):
@@ -73,3 +77,21 @@ def test_damage(tag: str, data: Any, error: type[Exception]) -> None:
             Table(),
             NoExternals(),
         )
+
+
+def test_hooks_of_tensors_are_found() -> None:
+    first = RemovableHandle.next_id
+
+    def weight() -> Any:
+        RemovableHandle.next_id = first  # as in a process that has come as far
+        made = torch.ones(2, requires_grad=True)
+        made.register_hook(lambda gradient: gradient * 2)
+        made.register_post_accumulate_grad_hook(print)
+        return made
+
+    stored, found = [weight()], [weight()]
+    hooks = [next(iter(w._backward_hooks.values())) for w in (*stored, *found)]
+    origins = Origins([], [stored])
+    references = [origins.reference(obj) for obj in (hooks[0], stored[0]._post_accumulate_grad_hooks)]
+    finder = Finder(json.loads(json.dumps(origins.table())), [found])
+    assert [finder.find(r) for r in references] == [hooks[1], found[0]._post_accumulate_grad_hooks]

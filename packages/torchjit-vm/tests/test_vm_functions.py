@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FunctionType
@@ -195,6 +196,21 @@ def shows_an_address(x: Any) -> Any:
     return x + len(f"{helper}")
 
 
+def hashes_numbers(x: Any) -> Any:
+    return x + hash((1, (2.5, True))) % 7
+
+
+def hashes_a_nan(x: Any) -> Any:
+    return x + hash((1, math.nan)) % 7
+
+
+def asks_a_list_for_its_hash(x: Any) -> Any:
+    try:
+        return x + hash([1])
+    except TypeError:
+        return x
+
+
 def counts_by_an_address(x: Any) -> Any:
     return x + id(helper) % 2
 
@@ -211,6 +227,9 @@ def counts_by_an_address(x: Any) -> Any:
         (counts_by_an_address, {}, ["TJ-STORE-029"]),
         (hashes, {}, ["TJ-STORE-025"]),
         (hashes_a_number, {}, []),
+        (hashes_numbers, {}, []),
+        (hashes_a_nan, {}, ["TJ-STORE-025"]),
+        (asks_a_list_for_its_hash, {}, []),
         (assumes, {"assume_constant": {helper}}, ["TJ-STORE-024"]),
     ],
 )

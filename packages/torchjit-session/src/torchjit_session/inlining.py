@@ -109,6 +109,9 @@ _DDP = torch.nn.parallel.DistributedDataParallel
 _WHOLE: frozenset[object] = frozenset({_DDP._pre_forward, _DDP._post_forward, inspect.unwrap(torch.optim.LBFGS.step)})
 
 
+_POLYFILLS = ("torchjit_fx.polyfills.", "torchjit_vm.capture.library.")
+
+
 def should_inline(fn: types.FunctionType) -> bool:
     """May the VM look inside this function? By the module that defines it."""
     module, name = fn.__globals__.get("__name__") or "", fn.__qualname__
@@ -116,7 +119,7 @@ def should_inline(fn: types.FunctionType) -> bool:
         return False
     if not _is_below(module, _LEFT_TO_PYTHON):
         return True
-    if module in _PLAIN_PYTHON or name in _PARTS.get(module, ()) or module.startswith("torchjit_fx.polyfills."):
+    if module in _PLAIN_PYTHON or name in _PARTS.get(module, ()) or module.startswith(_POLYFILLS):
         return True
     if module == _INDEXING:
         return name.startswith(("TransformGetItemToIndex.", "ModIndex."))

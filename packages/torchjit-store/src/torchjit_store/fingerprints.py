@@ -402,7 +402,19 @@ method descriptor, items at the end, and those of fast subclass checks. Others c
 _LAYOUT = [type.__dict__[f"__{name}__"].__get__ for name in ("basicsize", "itemsize", "dictoffset", "weakrefoffset")]
 
 _CONTAINERS = frozenset(
-    {object, list, dict, set, bytearray, OrderedDict, defaultdict, deque, types.ModuleType, types.SimpleNamespace}
+    {
+        object,
+        list,
+        dict,
+        set,
+        bytearray,
+        OrderedDict,
+        defaultdict,
+        deque,
+        types.ModuleType,
+        types.SimpleNamespace,
+        weakref.ReferenceType,
+    }
 )
 """Classes of C whose instances' content guards read through paths, as they do for instances of Python classes above them."""
 

@@ -100,6 +100,18 @@ def _mro(obj: Any, key: None) -> tuple[type, ...]:
     return mro(obj)
 
 
+def _tensor_part(obj: Any, name: str) -> Any:
+    """What a tensor keeps in C: its hooks."""
+    for cls in mro(type(obj)):
+        if class_name(cls) in _TENSORS and name in _OF_TENSORS:
+            return namespace(cls)[name].__get__(obj)
+    raise AttributeError(name)
+
+
+_TENSORS = ("torch._C.TensorBase", "torch._C._TensorBase")
+_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
 def _class_dict(obj: Any, key: None) -> Any:
     """The dict behind `cls.__dict__`, which is a new proxy at each look."""
     if not issubclass(type(obj), type):
@@ -149,6 +161,7 @@ _STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "dict": lambda obj, key: namespace(obj),
     "mro": _mro,
     "class_dict": _class_dict,
+    "tensor_part": _tensor_part,
     "static": _static_subclass,
     "item_at": _item_at,
     "type": lambda obj, key: type(obj),
@@ -200,6 +213,8 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
     else:
         if exact in _PARTS or exact is types.UnionType:
             yield from describe(obj).parts
+        if any(class_name(cls) in _TENSORS for cls in mro(exact)):
+            yield from ((("tensor_part", name), _tensor_part(obj, name)) for name in _OF_TENSORS)
         yield from _own(obj)
 
 

@@ -60,7 +60,10 @@ def registered(step: str, name: str) -> Any:
     return found
 
 
-_SAID = {"code": "the code of {}", "mro": "the bases of {}", "content": "the content of {}", "cell": "a cell of {}"}
+_SAID = {
+    "code": "the code of {}", "mro": "the bases of {}", "content": "the content of {}", "cell": "a cell of {}",
+    "class_dict": "the dict of {}", "item_at": "an item of {}", "static": "a class below {}",
+}  # fmt: skip
 
 
 def label(rows: list[Row], row: int) -> str:
@@ -77,7 +80,7 @@ def label(rows: list[Row], row: int) -> str:
         return base
     return (
         f"{base}.{key}"
-        if step in ("entry", "attr", "slot")
+        if step in ("entry", "attr", "slot", "tensor_part")
         else f"{base}[{key!r}]"
         if step == "item"
         else f"{base}.{step}"

@@ -215,9 +215,10 @@ def _hash(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     value = operators.settled(domain, value)
     if is_constant(domain, value) and not classes.is_made(domain, value):
         real = constant_of(domain, value)
-        if not isinstance(real, (int, float, complex)):
+        result = operators.compute(domain, hash, real)  # that something has no hash is so in each process
+        if not _hashes_alike(real):
             never_stored(PROCESS_HASH, f"hash() of a {type(real).__qualname__}")
-        return operators.compute(domain, hash, real)
+        return result
     keys.key_of(domain, value)  # which raises for what has no hash
     if type(value) is Obj:
         if members.find_member(domain, value.cls, "__hash__").raw is not object.__hash__:
@@ -229,6 +230,13 @@ def _hash(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
     if isinstance(value, (Obj, Leaf)):
         return IdValue(value, hash)
     raise domain.graph_break(UNKNOWN_CALL, "hash() of an object")
+
+
+def _hashes_alike(real: object) -> bool:
+    """Has this constant the same hash in each process? That of a NaN is made of its address, as most are."""
+    if type(real) is tuple:
+        return all(map(_hashes_alike, real))
+    return isinstance(real, (int, float, complex)) and real == real
 
 
 def _direct(domain: CaptureDomain, function: Op, args: Args, kwargs: Kwargs) -> Value | None:

@@ -9,6 +9,7 @@ from types import CodeType, FunctionType
 from typing import cast
 
 from torchjit_core.paths import Pinned
+from torchjit_core.storing import how_made
 from torchjit_vm.binding import bind as bind_for_real
 from torchjit_vm.capture import dicts
 from torchjit_vm.capture.domain import CaptureDomain
@@ -79,8 +80,8 @@ _OWN = frozenset({"torchjit_vm", "torchjit_fx", "torchjit_torch"})
 
 
 def _is_polyfill(function: FunctionType) -> bool:
-    """Is it torchjit's own, which stands in for a function of a library? It never changes, nor do its cells."""
-    return str(function.__globals__.get("__name__")).partition(".")[0] in _OWN
+    """Is it torchjit's own, or made by it, which stands in for a function of a library? It never changes, nor do its cells."""
+    return str(function.__globals__.get("__name__")).partition(".")[0] in _OWN or how_made(function) is not None
 
 
 def _facts_of_polyfill(domain: CaptureDomain, function: FunctionType) -> Facts:

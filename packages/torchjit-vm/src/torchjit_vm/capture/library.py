@@ -217,7 +217,7 @@ def _count_elements(mapping: dict[T, int], iterable: Iterable[T]) -> None:
 
 
 def _written_in_python(name: str, without: str) -> dict[str, FunctionType]:
-    """The functions of a module of the standard library, as they are where its half in C is missing; as if they were this module's."""
+    """The functions of a module of the standard library, as they are where its half in C is missing, in a module of ours."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         raise ImportError(name)
@@ -229,10 +229,12 @@ def _written_in_python(name: str, without: str) -> dict[str, FunctionType]:
         del sys.modules[without]
         if kept is not None:
             sys.modules[without] = kept
+    module.__name__ = f"{__name__}.{name}"
+    sys.modules[module.__name__] = module  # stored entries look for its functions there
     functions = {n: f for n, f in vars(module).items() if type(f) is FunctionType}
     for function in functions.values():
         function.__code__ = function.__code__.replace(co_filename=__file__)
-        function.__module__ = __name__
+        function.__module__ = module.__name__
     return functions
 
 

@@ -109,6 +109,12 @@ class _Holds:
         self._entry: object = MISSING
         self._misses = -1
 
+    def __stored_state__(self) -> dict[str, object]:
+        return {"function": self.cache.function, "key": self._key, "same": self._same}
+
+    def __restore_state__(self, state: dict[str, Any]) -> None:
+        _Holds.__init__(self, RealCache(state["function"]), state["key"], state["same"])
+
     def __call__(self, _: object) -> bool:
         table = self._table
         # An entry is given to another call only when a full cache misses one; one that was cleared away does not come back.
