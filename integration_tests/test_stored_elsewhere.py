@@ -148,3 +148,68 @@ def test_one_process_compiles_while_another_waits(how: str, tmp_path: Path, monk
     os.close(go)
     assert told == (["entry_loaded"] if how == "stores" else ["compile_start", "entry_stored"])
     assert len(folder.paths()) == 1 and not list(tmp_path.rglob("*.lease"))
+
+
+SEVERAL = """
+import json, os, sys, time, torch, torchjit
+from torchjit_core.events import listen
+
+def loss(x, w):
+    return (x.cos() * w * 3.8125 - 1).square().sum()
+
+def other(x, w):
+    return (x.tan() * w * 1.0625 + 1).square().sum()
+
+KINDS = ["entry_loaded", "entry_stored", "compile_start", "entry_not_stored"]
+
+def child(f, begin, compiled_forward=None):
+    told, (read, write) = [], os.pipe()
+    if os.fork() == 0:
+        os.read(begin, 1)
+        with listen(lambda kind, fields: told.append(kind), KINDS):
+            x, w = torch.linspace(0, 1, 6), torch.ones(6, requires_grad=True)
+            out = torchjit.compile(f)(x, w)
+            if compiled_forward is not None:
+                os.write(compiled_forward, b"x")
+                os.kill(os.getpid(), 9)
+            out.backward()
+        grad, = torch.autograd.grad(f(x, w), w)
+        os.write(write, json.dumps([told, torch.allclose(w.grad, grad)]).encode())
+        os._exit(0)
+    os.close(write)
+    return read
+
+def answer(read):
+    with os.fdopen(read) as out:
+        text = out.read()
+    return json.loads(text) if text else None
+
+begin, go = os.pipe()
+children = [child(loss, begin) for _ in range(4)]
+os.write(go, b"xxxx")
+first = [answer(read) for read in children]
+ready, compiled = os.pipe()
+killed = child(other, begin, compiled)
+os.write(go, b"x")
+os.read(ready, 1)
+answer(killed)
+begin_next = time.monotonic()
+after = child(other, begin)
+os.write(go, b"x")
+print(json.dumps([first, answer(after), time.monotonic() - begin_next]))
+"""
+
+
+def test_of_several_processes_that_train_one_compiles(tmp_path: Path) -> None:
+    """The others wait until its backward is stored, too; one that is killed between the two holds nobody."""
+    (tmp_path / "program.py").write_text(SEVERAL)
+    environment = {**os.environ, "TORCHJIT_STORE": "on", "TORCHJIT_CACHE_DIR": str(tmp_path / "cache")}
+    done = forked.run([sys.executable, str(tmp_path / "program.py")], env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, after, seconds = json.loads(done.stdout.splitlines()[-1])
+    assert all(right for _, right in first) and sorted(told for told, _ in first) == [
+        ["compile_start", "entry_stored"],
+        *[["entry_loaded"]] * 3,
+    ]
+    assert after == [["compile_start", "entry_stored"], True] and seconds < 30
+    assert not list(tmp_path.rglob("*.lease"))

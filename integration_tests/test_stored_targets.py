@@ -203,6 +203,9 @@ class Told:
     def grown(self) -> None:
         self.times += 1
 
+    def grows(self) -> None:
+        pass
+
 
 def test_an_entry_waits_for_its_backward_and_says_when_it_is_there() -> None:
     module, x = nn.Linear(4, 4), torch.randn(2, 4)

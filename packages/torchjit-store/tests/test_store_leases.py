@@ -50,7 +50,7 @@ def held_by_another(folder: EntryFolder, seconds: float) -> int:
     def body() -> bool:
         with compiling(folder, KEY) as mine:
             time.sleep(seconds)
-            return mine
+            return bool(mine)
 
     process = child(body)
     while not (path_of(folder).exists() and path_of(folder).stat().st_size):
@@ -169,4 +169,37 @@ def test_an_error_gives_the_lease_back(folder: EntryFolder) -> None:
     with pytest.raises(ZeroDivisionError), compiling(folder, KEY):
         assert path_of(folder).exists()
         raise ZeroDivisionError
+    assert not path_of(folder).exists()
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_what_is_compiled_later_is_waited_for_once(
+    comes: bool, folder: EntryFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backward keeps its forward's lease: until it is there, or for so long, and the next time not at all."""
+    monkeypatch.setattr(leases, "_in_vain", [])
+    ready, go = os.pipe()
+
+    def body() -> bool:
+        with compiling(folder, KEY) as turn:
+            turn.keep(60 if comes else 0.3)
+        assert turn.kept
+        os.write(go, b"x")
+        time.sleep(0.15 if comes else 30)
+        turn.done()
+        return not path_of(folder).exists()
+
+    process = child(body)
+    os.read(ready, 1)
+    start = time.monotonic()
+    with compiling(folder, KEY) as turn:
+        assert not turn and 0.02 < time.monotonic() - start < 10
+        assert bool(leases._in_vain) is not comes
+    if comes:
+        assert succeeded(process)
+    else:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    os.close(ready)
+    os.close(go)
     assert not path_of(folder).exists()

@@ -20,7 +20,7 @@ from torchjit_core.reasons import Reason, reason
 
 __all__ = [
     "Growing", "Made", "NotStorable", "NotYetStorable", "ReliedOn", "Storable", "cache_in_use", "collecting_reliance", "compiling_ahead", "grown",
-    "how_made", "is_ahead", "is_maker", "library_maker", "loading_from", "made_by", "maker", "named_here", "never_stored", "note_library",
+    "grows", "how_made", "is_ahead", "is_maker", "library_maker", "loading_from", "made_by", "maker", "named_here", "never_stored", "note_library",
     "noting_libraries", "refuse_names_of_process", "relied_on", "when_grown",
 ]  # fmt: skip
 
@@ -236,6 +236,10 @@ class Growing(Protocol):
         """A backward, or a variant of one, has been compiled just now."""
         ...
 
+    def grows(self) -> None:
+        """One is being compiled."""
+        ...
+
 
 _ahead: ContextVar[bool] = ContextVar("torchjit compiles ahead", default=False)
 
@@ -268,3 +272,10 @@ def grown(compile_id: str | None) -> None:
     waiting = None if compile_id is None else _growing.get(compile_id)
     if waiting is not None:
         waiting.grown()
+
+
+def grows(compile_id: str | None) -> None:
+    """A part of an entry is being compiled after the entry itself; `grown` follows, unless that fails."""
+    waiting = None if compile_id is None else _growing.get(compile_id)
+    if waiting is not None:
+        waiting.grows()

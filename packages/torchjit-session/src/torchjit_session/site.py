@@ -269,19 +269,10 @@ class Site:
         with self._compiling(slots) as first:
             return (None if first else self._loaded(slots)) or self._compiled(slots)
 
-    def _compiling(self, slots: tuple[Any, ...]) -> contextlib.AbstractContextManager[bool]:
-        """Inside, other processes wait for what is stored of this site; False: another one has compiled meanwhile.
-
-        Only where nothing is differentiated: an entry with a backward is stored long after its capture, which nobody should wait for.
-        """
+    def _compiling(self, slots: tuple[Any, ...]) -> contextlib.AbstractContextManager[object]:
+        """Inside, other processes wait for what is stored of this site; false: another one has compiled meanwhile."""
         settings = self.terms.host.store()
-        if (
-            torch.is_grad_enabled()
-            or not self.has_room()
-            or not settings.writes
-            or not settings.reads
-            or settings.verifies
-        ):
+        if not self.has_room() or not settings.writes or not settings.reads or settings.verifies:
             return contextlib.nullcontext(True)
         # Imported here: most processes neither load nor store anything.
         from torchjit_session import storing  # noqa: PLC0415

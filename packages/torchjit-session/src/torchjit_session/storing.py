@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from torchjit_session.compilation import Compilation
     from torchjit_session.site import Site
     from torchjit_store.carried import CarriedEntries
+    from torchjit_store.leases import Turn
 
 __all__ = ["LOADED", "load", "refuse", "save"]
 
@@ -67,6 +68,9 @@ NOTHING_FITS = reason(
     "torchjit.aot_compile(torchjit.compile(f, dynamic=True), ...), or torchjit.mark_dynamic.",
 )
 _MOST_MISSES = 8
+NOT_YET = "not stored yet"
+SHORTEST = 0.1
+"""Seconds that others wait at least for a backward."""
 LOADED = "loaded from disk"
 """The cause of a specialisation that was not captured here."""
 
@@ -148,16 +152,21 @@ def load(site: Site, slots: tuple[Any, ...]) -> Entry | None:
 
 
 @contextlib.contextmanager
-def compiling_once(site: Site, slots: tuple[Any, ...]) -> Iterator[bool]:
-    """One process compiles a site and the others wait; see `torchjit_store.leases.compiling`."""
+def compiling_once(site: Site, slots: tuple[Any, ...]) -> Iterator[object]:
+    """One process compiles a site and the others wait, for its backward too; see `torchjit_store.leases.compiling`."""
     try:
         key = site_key(key_parts(site, slots))
     except NotStorable:
         yield True
         return
     known = [] if site.shelf is None else [candidate.entry.seconds for candidate in site.shelf.candidates]
-    with compiling(entry_folder(site.terms.host.store()), key, max(known, default=None)) as first:
-        yield first
+    with compiling(entry_folder(site.terms.host.store()), key, max(known, default=None)) as turn:
+        before = len(site.specializations)
+        yield turn
+        made = site.specializations[-1] if len(site.specializations) > before else None
+        if made is not None and isinstance(made.unstored, Unstored) and made.storage.startswith(NOT_YET):
+            made.unstored.turn = turn
+            turn.keep(max(made.seconds, SHORTEST))
 
 
 def _found(site: Site, shelf: Shelf, slots: tuple[Any, ...], settings: StoreSettings) -> Candidate | None:
@@ -288,13 +297,25 @@ class Unstored:
         self.key = site_key(self.parts)
         self.path: Path | None = None
         """Of the file, once it is written."""
+        self.turn: Turn | None = None
+        """What other processes wait for, if they may."""
+
+    def grows(self) -> None:
+        """More of it is being compiled."""
+        if self.turn is not None:
+            self.turn.keep()
 
     def grown(self) -> None:
         """More of it has been compiled."""
         site = self._site()
-        if site is not None and site.terms.host.store().writes:
-            with eager():  # a backward may run below a break, where the hook asks for whatever is called
-                self.store(site, tuple(ref() for ref in self._slots))
+        try:
+            if site is not None and site.terms.host.store().writes:
+                with eager():  # a backward may run below a break, where the hook asks for whatever is called
+                    self.store(site, tuple(ref() for ref in self._slots))
+        finally:
+            turn, self.turn = self.turn, None
+            if turn is not None:
+                turn.done()
 
     def store(self, site: Site, slots: tuple[Any, ...]) -> None:
         """Write it, or say why not."""
@@ -362,7 +383,7 @@ def _told(site: Site, made: Specialization) -> Iterator[None]:
         yield
         return
     except NotYetStorable as error:
-        made.storage = f"not stored yet: {error.reason.id}: {error.reason.headline}"
+        made.storage = f"{NOT_YET}: {error.reason.id}: {error.reason.headline}"
         return
     except NotStorable as error:
         why, detail = error.reason, error.detail

@@ -1,5 +1,8 @@
 """One process compiles, the others wait for what it stores: a file for each site, made by whoever comes first.
 
+A training step's entry is stored once its backward has been compiled: whoever has compiled the forward keeps the lease until then, though no longer
+than the forward took, unless the backward is being compiled by then.
+
 No process depends on another's: whoever waits does so for twice the time that the compilation took before (or a minute is taken for it), and
 then compiles by itself. A lease whose owner is gone, or that is older than any wait, holds nobody.
 """
@@ -20,9 +23,9 @@ from torchjit_core.events import emit
 from torchjit_core.handlers import let_through
 from torchjit_core.turns import others_may_go_on
 from torchjit_store.folder import ENTRIES, EntryFolder
-from torchjit_store.private_files import made_folder, opened_folder, read_private
+from torchjit_store.private_files import made_folder, opened_folder, read_private, write_private
 
-__all__ = ["Lease", "compiling"]
+__all__ = ["Lease", "Turn", "compiling"]
 
 UNKNOWN = 60.0
 """Seconds that a compilation is taken to last of which nothing is known."""
@@ -34,7 +37,7 @@ _FIRST, _LAST = 0.01, 0.25
 
 
 @contextlib.contextmanager
-def compiling(folder: EntryFolder, key: str, seconds: float | None = None) -> Iterator[bool]:
+def compiling(folder: EntryFolder, key: str, seconds: float | None = None) -> Iterator[Turn]:
     """Enter to compile a site that no entry fits.
 
     Args:
@@ -42,8 +45,8 @@ def compiling(folder: EntryFolder, key: str, seconds: float | None = None) -> It
         seconds: what its compilation took before, as headers of its entries say; None: not known.
 
     Gives:
-        True: compile now; others wait until the block ends. False: another process has compiled meanwhile, or was waited for in vain: look into
-        the folder again, then compile.
+        What is true: compile now; others wait until the block ends, or longer if `keep` says so. False: another process has compiled meanwhile,
+        or was waited for in vain: look into the folder again, then compile.
     """
     lease = Lease(folder, key)
     held = lease.take()
@@ -51,11 +54,43 @@ def compiling(folder: EntryFolder, key: str, seconds: float | None = None) -> It
     if not first:
         lease.wait(min(2 * (UNKNOWN if seconds is None else seconds), LONGEST))
         held = lease.take()  # whoever comes now waits for this process
+    turn = Turn(lease if held else None, first)
     try:
-        yield first
+        yield turn
     finally:
-        if held:
+        if not turn.kept:
+            turn.done()
+
+
+@final
+class Turn:
+    """What `compiling` gives.
+
+    Attributes:
+        kept: others wait still when the block has ended.
+    """
+
+    def __init__(self, lease: Lease | None, first: bool) -> None:
+        self._lease, self._first = lease, first
+        self.kept = False
+
+    def __bool__(self) -> bool:
+        return self._first
+
+    def keep(self, seconds: float = LONGEST) -> None:
+        """Others shall wait for more that is compiled, until `done`, but so many seconds at most from now."""
+        if self._lease is not None:
+            self.kept = self._lease.last(seconds)
+
+    def done(self) -> None:
+        """Others need not wait any longer."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
             lease.give_back()
+
+
+_in_vain: list[str] = []
+"""Keys of leases that were kept for what did not come: this process waits for none of that kind any more."""
 
 
 @final
@@ -64,7 +99,8 @@ class Lease:
 
     def __init__(self, folder: EntryFolder, key: str) -> None:
         self._folder, self._key = folder, key
-        self._mine = json.dumps({"space": _space(), "process": os.getpid(), "started": _started(os.getpid())}).encode()
+        self._owner = {"space": _space(), "process": os.getpid(), "started": _started(os.getpid())}
+        self._mine = json.dumps(self._owner).encode()
 
     def take(self) -> bool | None:
         """True: it is this process's from now on. False: another one has it. None: this process has it already, or there are no leases here."""
@@ -98,6 +134,20 @@ class Lease:
             if self._read(path) == self._mine:  # and not another's, who took this process for dead
                 path.unlink()
 
+    def last(self, seconds: float) -> bool:
+        """Hold others for so many seconds from now, if it is this process's still."""
+        try:
+            path = self._path()
+            if self._read(path) != self._mine:
+                return False
+            self._mine = json.dumps({**self._owner, "seconds": seconds}).encode()
+            with opened_folder(path.parents[2], ENTRIES, path.parent.name) as at:
+                write_private(path.name, self._mine, at)
+        except OSError:
+            let_through()
+            return False
+        return True
+
     def wait(self, seconds: float) -> bool:
         """Wait until the lease is given back or its owner is dead; False: that takes too long."""
         pause, end = _FIRST, time.monotonic() + seconds
@@ -127,6 +177,7 @@ class Lease:
             age = abs(time.time() - path.lstat().st_mtime)
             held = json.loads(self._read(path))
             space, process, started = held["space"], int(held["process"]), held["started"]
+            most = float(held.get("seconds", 2 * LONGEST))
         except FileNotFoundError:
             return True
         except OSError:
@@ -134,7 +185,12 @@ class Lease:
             return False
         except (ValueError, TypeError, KeyError):  # it is just being written, or damaged
             return age > WRITING
-        return (space == _space() and _started(process) != started) or age > 2 * LONGEST
+        if space == _space() and _started(process) != started:
+            return True
+        if most < LONGEST and (_in_vain or age > most):
+            _in_vain.append(self._key)
+            return True
+        return age > most
 
 
 def _space() -> str:

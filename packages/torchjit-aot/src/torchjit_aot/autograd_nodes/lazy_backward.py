@@ -17,7 +17,7 @@ from torchjit_aot.settings import Later
 from torchjit_core.events import activity, current_compile_id
 from torchjit_core.forks import new_lock
 from torchjit_core.reasons import TorchjitError, reason
-from torchjit_core.storing import NotYetStorable, grown
+from torchjit_core.storing import NotYetStorable, grown, grows
 
 __all__ = ["NOT_COMPILED", "BackwardOfSome", "Backwards", "LazyBackward"]
 
@@ -60,6 +60,8 @@ class LazyBackward:
     def compile(self) -> Boxed:
         """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
         build = self._build
+        if build is not None:
+            grows(self._compile_id)
         with self._lock:
             if self.boxed is None and self._build is not None:
                 with activity("backward", compile_id=self._compile_id):
