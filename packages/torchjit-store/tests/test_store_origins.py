@@ -52,6 +52,12 @@ SIGN = functools.partial(pow, 2)
 PICK = operator.itemgetter(1)
 POINT = collections.namedtuple("Point", "x y")(1, HOOKS)
 KINDS = frozenset({1, Base})
+class Liar(list):
+    __class__ = property(lambda self: type)
+
+
+LIAR = Liar()
+APPEND = LIAR.append
 SEEN = weakref.WeakKeyDictionary({Config: 1})
 HANDLERS = {Base: [1], Config: [2]}
 
@@ -184,7 +190,7 @@ OBJECTS: list[Callable[[Any], Any]] = [
     lambda m: type(m.POINT).__dict__["y"], lambda m: m.Net.__dict__["rate"], lambda m: dict.__new__,
     lambda m: len, lambda m: list.append, lambda m: object.__init__, lambda m: type, lambda m: json, lambda m: json.dumps,
     lambda m: type.__dict__["__dict__"], lambda m: gc.get_referents(m.Net.__dict__)[0], lambda m: m.HANDLERS[m.Config],
-    lambda m: next(iter(m.SEEN.data)),
+    lambda m: next(iter(m.SEEN.data)), lambda m: m.APPEND,
     lambda m: type(m.POINT).__new__.__globals__, lambda m: type(iter(())), lambda m: type(iter({}.values())),
     lambda m: type(iter(m.HOOKS)), lambda m: type(reversed([])),
 ]  # fmt: skip

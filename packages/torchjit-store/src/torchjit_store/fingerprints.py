@@ -303,8 +303,9 @@ def _of_builtin(value: types.BuiltinFunctionType) -> Description:
     owner = value.__self__
     if owner is None or issubclass(type(owner), types.ModuleType):
         return Description(f"builtin {value.__module__} {value.__name__}")
-    if type(owner) is _CAPSULE or (isinstance(owner, type) and is_static(owner)):
-        where = class_name(owner if isinstance(owner, type) else type(owner))
+    cls = owner if issubclass(type(owner), type) else None  # not what it says of its class
+    if type(owner) is _CAPSULE or (cls is not None and is_static(cls)):
+        where = class_name(type(owner) if cls is None else cls)
         return Description(f"builtin {where} {value.__module__} {value.__name__}")  # of a C library: nothing changes it
     return _holding(f"builtin {value.__name__}", [(("attr", "__self__"), owner)])
 
