@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import fractions
 import functools
+import json
 import math
 from collections import OrderedDict, deque
 from types import FunctionType, MethodType
@@ -323,3 +327,20 @@ def test_numbers_of_numpy() -> None:
     ]
     for was, found in zip(before, again(before), strict=True):
         assert type(found) is type(was) and found.tobytes() == was.tobytes()
+
+
+def test_dates_and_the_like_are_made_again() -> None:
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+    before = [
+        datetime.date(2020, 1, 4), datetime.datetime(2020, 1, 4, 5, tzinfo=zone), datetime.timedelta(3, 4, 5), datetime.time(3, 4),
+        zone, decimal.Decimal("1.50"), fractions.Fraction(2, 3),
+    ]  # fmt: skip
+
+    class Elsewhere(Table):
+        def reference(self, obj: object) -> int:
+            raise NotStorable(NOT_STORABLE, "")
+
+    document = encode(before, Elsewhere(), NoExternals())
+    found: Any = decode(Document(json.loads(json.dumps(document.data)), document.blobs), Table(), NoExternals())
+    for was, now in zip(before, found, strict=True):
+        assert now == was and type(now) is type(was) and now is not was and repr(now) == repr(was)

@@ -35,7 +35,7 @@ from torchjit_core.paths import (
     TypeOf,
 )  # fmt: skip
 from torchjit_core.storing import is_maker
-from torchjit_store import generated, numpy_values, ours
+from torchjit_store import generated, library_values, numpy_values, ours
 from torchjit_store.document import FORMAT, Data, Document, Externals, FormatError, Lookup
 from torchjit_store.fingerprints import atom_text, mro, namespace
 from torchjit_store.shapes import ClassShape, class_shape
@@ -227,6 +227,11 @@ def _real(data: Any) -> float:
 
 def _complexes(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
     return [complex(_real(real), _real(imag)) for real, imag in zip(*columns, strict=True)]
+
+
+def _library_values(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
+    module, name = map(_text, header)
+    return [library_values.built(module, name, list(row)) for row in zip(*columns, strict=True)]
 
 
 _NUMBERS: Final[dict[str, Callable[[str], Any]]] = {"int": lambda text: int(text, 16), "float": float}
@@ -483,6 +488,7 @@ _RULES: Final[dict[str, Callable[[_Building, tuple[Any, ...], Columns, list[Any]
     "numpy": _Building.numpy_scalars,
     "single": _singles,
     "complex": _complexes,
+    "library": _library_values,
     "range": _containers(lambda row: range(*row)),
     "slice": _containers(lambda row: slice(*row)),
     "tuple": _containers(tuple),

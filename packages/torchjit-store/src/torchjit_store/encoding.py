@@ -22,7 +22,7 @@ from torchjit_core.guards import ClassAttrIs, Guard, IdIs, MroIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
 from torchjit_core.storing import NotStorable, how_made, note_library, refuse_names_of_process
-from torchjit_store import generated, numpy_values, ours
+from torchjit_store import generated, library_values, numpy_values, ours
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
 from torchjit_store.layout import laid_out
 from torchjit_store.nodes import NO_HEADER, ROOT, Header, Node, shown_type, way_to
@@ -150,7 +150,17 @@ class _Survey:
         elif not isinstance(obj, type) and ours.is_ours(getattr(cls, "__module__", None)):
             self._instance(node, obj)
         else:
+            self._program_object(node, obj)
+
+    def _program_object(self, node: Node, obj: Any) -> None:
+        """The program's own, or a date or the like that a capture has made."""
+        try:
             self._refer(node)
+        except NotStorable:
+            described = library_values.described(obj)
+            if described is None:
+                raise
+            node.become("library", described[0], self.nodes(described[1], node))
 
     def _refer(self, node: Node) -> None:
         node.become("reference", raw=self.references.reference(node.obj))

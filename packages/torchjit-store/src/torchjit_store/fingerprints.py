@@ -303,7 +303,7 @@ def _of_builtin(value: types.BuiltinFunctionType) -> Description:
     owner = value.__self__
     if owner is None or issubclass(type(owner), types.ModuleType):
         return Description(f"builtin {value.__module__} {value.__name__}")
-    cls = owner if issubclass(type(owner), type) else None  # not what it says of its class
+    cls = cast(type, owner) if issubclass(type(owner), type) else None  # not what it says of its class
     if type(owner) is _CAPSULE or (cls is not None and is_static(cls)):
         where = class_name(type(owner) if cls is None else cls)
         return Description(f"builtin {where} {value.__module__} {value.__name__}")  # of a C library: nothing changes it
