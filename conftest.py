@@ -16,6 +16,9 @@ from collections.abc import Iterator
 import pytest
 
 _PROCESSES = 2
+# Tests compile what they are about: nothing that an earlier run has left on disk, whatever the default is. Processes that they start inherit it,
+# and what tests of the store set counts; tools/warm_suite.py runs the suite with the store on.
+os.environ.setdefault("TORCHJIT_STORE", "off")
 
 
 def _keep_bytecode() -> None:

@@ -28,6 +28,14 @@ def _run(folder: Path, *names: str, mode: str = "on", program: Path = _PROGRAM, 
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for what this process keeps; the suite itself runs without."""
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHJIT_STORE", "on")
+    return tmp_path
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache folder of all processes."""
@@ -71,9 +79,7 @@ def test_entries_are_compared_with_what_is_captured_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_bodies_that_have_a_name_in_one_process_only_are_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
+def test_bodies_that_have_a_name_in_one_process_only_are_not_stored(store: Path, backend: str) -> None:
     """The same name is another body in the next process: a result of `cond` would be that of somebody else's branch."""
 
     def choice(x: torch.Tensor) -> torch.Tensor:
@@ -86,55 +92,47 @@ def test_bodies_that_have_a_name_in_one_process_only_are_not_stored(
         print(end="")
         return choice(x + 1)
 
-    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
-    with torchjit.config.patch(store="on"):
-        for f, x in ((choice, torch.ones(3)), (loop, torch.ones(3)), (after_a_break, -torch.ones(3) * 2)):
-            compiled: Any = torchjit.compile(f, backend=backend)
-            torch.testing.assert_close(compiled(x), f(x))
-            assert "TJ-STORE-035" in compiled.compiled.stats.regions[-1].storage
-        x = torch.ones(3, requires_grad=True)
-        compiled = torchjit.compile(choice, backend=backend)
-        compiled(x).sum().backward()
-        torch.testing.assert_close(x.grad, torch.ones(3).cos())
-        assert "TJ-STORE-035" in compiled.compiled.stats.regions[0].storage
+    for f, x in ((choice, torch.ones(3)), (loop, torch.ones(3)), (after_a_break, -torch.ones(3) * 2)):
+        compiled: Any = torchjit.compile(f, backend=backend)
+        torch.testing.assert_close(compiled(x), f(x))
+        assert "TJ-STORE-035" in compiled.compiled.stats.regions[-1].storage
+    x = torch.ones(3, requires_grad=True)
+    compiled = torchjit.compile(choice, backend=backend)
+    compiled(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.ones(3).cos())
+    assert "TJ-STORE-035" in compiled.compiled.stats.regions[0].storage
 
 
-def test_what_became_of_each_entry_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_became_of_each_entry_is_told(store: Path) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.sin() + 1
 
-    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
     told = []
-    with torchjit.config.patch(store="on"):
-        for options in (None, None, {"freezing": True}):
-            compiled: Any = torchjit.compile(f, isolate_recompiles=True, options=options)
-            torch.testing.assert_close(compiled(torch.ones(3)), f(torch.ones(3)))
-            told.append(compiled.compiled.stats)
+    for options in (None, None, {"freezing": True}):
+        compiled: Any = torchjit.compile(f, isolate_recompiles=True, options=options)
+        torch.testing.assert_close(compiled(torch.ones(3)), f(torch.ones(3)))
+        told.append(compiled.compiled.stats)
     stored, loaded, refused = (stats.regions[0] for stats in told)
     assert (stored.storage, loaded.storage) == ("stored", "loaded")
     assert told[1].graph_count == 1 and "sin" in loaded.texts[0] and "loaded from disk, built in" in str(told[1])
     assert refused.storage.startswith("not stored: TJ-STORE-030") and "TJ-STORE-030" in str(told[2])
-    assert f"On disk ({tmp_path}): 1 stored\n" in f"{told[0]}\n" and f"On disk ({tmp_path}): 1 loaded" in str(told[1])
+    assert f"On disk ({store}): 1 stored\n" in f"{told[0]}\n" and f"On disk ({store}): 1 loaded" in str(told[1])
     assert refused.location is not None and f"{Path(__file__).name}:{refused.location.lineno})" in str(told[2])
 
 
-def test_what_was_there_and_did_not_fit_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_there_and_did_not_fit_is_told(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def f(x: torch.Tensor, n: float | str) -> torch.Tensor:
         return x.sin() + len(str(n))
 
-    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
     told = []
     torchjit.set_logs(store=True)
     try:
-        with torchjit.config.patch(store="on"):
-            for n in ("a", "bc", "a"):
-                compiled: Any = torchjit.compile(f, isolate_recompiles=True)
-                torch.testing.assert_close(compiled(torch.ones(3), n), f(torch.ones(3), n))
-                told.append(compiled.compiled.stats)
+        for n in ("a", "bc", "a"):
+            compiled: Any = torchjit.compile(f, isolate_recompiles=True)
+            torch.testing.assert_close(compiled(torch.ones(3), n), f(torch.ones(3), n))
+            told.append(compiled.compiled.stats)
     finally:
-        torchjit.set_logs()
+        torchjit.set_logs(store=False)
     where = f"{Path(__file__)}:{f.__code__.co_firstlineno}"
     assert told[0].store.missed == () and told[0].store.stored == 1
     (miss,) = told[1].store.missed
