@@ -183,3 +183,20 @@ def test_the_last_stage_computes_again_what_is_no_less_to_read() -> None:
     (kernel,) = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
     stages, _ = split(merged(kernel), program.buffers, {})
     assert program.outputs[0].buffer not in stages[2].reads
+
+
+@pytest.mark.parametrize(
+    ("function", "kernels"),
+    [
+        (lambda x, w: (c := x.transpose(1, 2).contiguous(), c.view(-1, 8) @ w), 2),
+        (lambda x, w: (c := x.transpose(1, 2).contiguous(), c.view(6, 2, 8).mT @ c.view(6, 2, 8)), 2),
+        (lambda x, w: (c := x.transpose(1, 2).double(), torch.mm(c.flatten(0, 1), w.double())), 2),
+        (lambda x, w: (c := x.expand(2, 3, 8, 4).mT.contiguous(), c.view(-1, 8) @ w, c.sin()), 2),
+    ],
+    ids=["a view", "two views", "converted", "expanded"],
+)
+def test_a_result_of_which_an_operator_reads_a_view_is_stored_once(function: Callable[..., Any], kernels: int) -> None:
+    """A small product is a kernel, too."""
+    inputs = [torch.randn(3, 8, 4), torch.randn(8, 8)]
+    program = lowered(function, inputs)
+    assert sum(isinstance(step, KernelStep) for step in program.steps) == kernels

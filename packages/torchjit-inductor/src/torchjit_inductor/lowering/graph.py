@@ -51,6 +51,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     places_behind,
     read_by_operators,
     read_whole,
+    returned_and_read,
     tensors_in,
     updates_input,
     with_memory_of_its_own,
@@ -502,8 +503,8 @@ class _GraphLowering:
             if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and read_by_operators(node) > 1:
                 # Once, in one layout, rather than as an operand of each of them.
                 return self.builder.materialize(made, meta.strides)
-            if made.dtype in KERNEL_DTYPES and picked_result(node):
-                # It will be stored anyway: who picks elements of it need not have its operands stored for that.
+            if made.dtype in KERNEL_DTYPES and (picked_result(node) or returned_and_read(node)):
+                # It will be stored anyway: who picks elements of it need not have its operands stored for that, nor an operator a view of it.
                 return self.builder.materialize(made, meta.strides)
             return self.builder.settled(made, meta, read_whole(node))
         return made

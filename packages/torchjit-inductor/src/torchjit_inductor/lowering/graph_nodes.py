@@ -17,6 +17,7 @@ from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Strided
 from torchjit_inductor.steps import HostNumber, KernelStep, Step
 from torchjit_torch.node_meta import FROM_PLACES
+from torchjit_torch.operators import is_view
 
 __all__ = [
     "ancestors",
@@ -30,6 +31,7 @@ __all__ = [
     "places_behind",
     "read_by_operators",
     "read_whole",
+    "returned_and_read",
     "tensors_in",
     "updates_input",
     "with_memory_of_its_own",
@@ -176,6 +178,20 @@ def _is_part(node: torch.fx.Node) -> bool:
 def picked_result(node: torch.fx.Node) -> bool:
     """Does the graph return the node's result while another user picks a few of its elements?"""
     return any(u.op == "output" for u in node.users) and any(_reads_few(node, u) for u in node.users)
+
+
+def returned_and_read(node: torch.fx.Node) -> bool:
+    """Does the graph return the node's result while an operator that is called reads it, or a view of it?"""
+    if not any(u.op == "output" for u in node.users):
+        return False
+    stack = [node]
+    while stack:
+        for user in stack.pop().users:
+            if is_view(user.target) or user.target in SAME_PLACE:
+                stack.append(user)
+            elif isinstance(user.target, torch._ops.OpOverload) and find_lowering(user.target) is None:
+                return True
+    return False
 
 
 def _reads_few(node: torch.fx.Node, user: torch.fx.Node, steps: int = _STEPS) -> bool:
