@@ -252,6 +252,18 @@ def training() -> None:
 
 
 @case
+def optimizers() -> None:
+    weights = [nn.Parameter(data(3)), nn.Parameter(data(3))]
+    for weight, compile_it in zip(weights, (False, True), strict=True):
+        optimizer = torch.optim.AdamW([weight], 0.1)
+        step: Any = torchjit.compile(optimizer.step) if compile_it else optimizer.step
+        for _ in range(3):
+            weight.grad = weight.detach() * 2
+            step()
+    torch.testing.assert_close(weights[1], weights[0])
+
+
+@case
 def losses_of_some_outputs() -> None:
     def f(x: torch.Tensor, w: torch.Tensor) -> Any:
         return (x * w).sin(), (x + w).cos()

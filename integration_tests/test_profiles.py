@@ -85,6 +85,14 @@ def inner(x: torch.Tensor) -> torch.Tensor:
     return x.cos()
 
 
+def test_a_range_made_in_a_region_is_like_one_of_eagers() -> None:
+    def made(x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return x + 1, torch.autograd.profiler.record_function("here", args="two")
+
+    compiled: Any = torchjit.compile(made)
+    assert vars(compiled(torch.ones(2))[1]) == vars(made(torch.ones(2))[1])
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_ranges_of_the_program_are_shown_for_their_region(backend: str) -> None:
     def ranged(x: torch.Tensor) -> torch.Tensor:

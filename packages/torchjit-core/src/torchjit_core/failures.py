@@ -72,7 +72,15 @@ def using_policy(policy: FailurePolicy) -> Iterator[None]:
         _policy.reset(token)
 
 
-def degraded(why: Reason, detail: str, error: Exception, policy: FailurePolicy | None = None, **of: object) -> None:
+def degraded(
+    why: Reason,
+    detail: str,
+    error: Exception,
+    policy: FailurePolicy | None = None,
+    *,
+    repeats: bool = False,
+    **of: object,
+) -> None:
     """A part of the compiler has failed, and something slower can stand in for it: say so once for one cause, or raise.
 
     Args:
@@ -80,6 +88,7 @@ def degraded(why: Reason, detail: str, error: Exception, policy: FailurePolicy |
         detail: what happened this time, one line.
         error: what was raised. It was caught here first.
         policy: of the compilation; the current one if None.
+        repeats: would it fail in each process? Then what stands in for it may be kept on disk.
         of: what the event says besides, such as its compile id.
 
     Raises:
@@ -95,7 +104,7 @@ def degraded(why: Reason, detail: str, error: Exception, policy: FailurePolicy |
         if isinstance(error, TorchjitError) or has_no_memory(error):
             raise error
         raise InvalidIR(why, detail) from error
-    note("fallback", reason=why.id, detail=detail)
+    note("fallback", reason=why.id, detail=detail, repeats=repeats)
     emit("fallback", reason=why.id, headline=why.headline, detail=detail, **of)
     if policy.reports(cause_of(why, error)):
         warn_user(str(InvalidIR(why, detail)))

@@ -362,7 +362,8 @@ def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin
             from torchjit_session.stored_comparison import compare  # noqa: PLC0415  # for people who verify
 
             compare(site.name, expected, stored)
-        fallback = next((fields for kind, fields in made.notes.items if kind == "fallback"), None)
+        failed = (fields for kind, fields in made.notes.items if kind == "fallback" and not fields["repeats"])
+        fallback = next(failed, None)
         if fallback is not None:
             raise NotStorable(FELL_BACK, fallback["detail"])
         made.unstored = Unstored(site, slots, stored, captured.functions, origin.relied_on, made)

@@ -60,6 +60,7 @@ from torchjit_fx.polyfills.small import (
     is_nested_int,
     range_enter,
     range_exit,
+    range_init,
     requires_grad_,
     wrap_triton,
 )
@@ -132,6 +133,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
+    torch.autograd.profiler.record_function.__init__: range_init,
     torch.autograd.profiler.record_function.__enter__: range_enter,
     torch.autograd.profiler.record_function.__exit__: range_exit,
     _torch._C._InferenceMode: InferenceBlock,

@@ -10,10 +10,22 @@ from torchjit_fx.intrinsics import Value, announce_block, convert_results, enter
 
 __all__ = [
     "InferenceBlock", "WithoutDispatch", "default_torch_function", "device_constructors", "device_enter",
-    "device_exit", "distribution_init", "is_nested_int", "range_enter", "range_exit", "requires_grad_", "wrap_triton",
+    "device_exit", "distribution_init", "is_nested_int", "range_enter", "range_exit", "range_init", "requires_grad_", "wrap_triton",
 ]  # fmt: skip
 
 _SCALAR = torch.Size()
+
+
+_EXTERNAL_ID = "_cuspy_external_id"
+_HAS_EXTERNAL_ID = _EXTERNAL_ID in torch.autograd.profiler.record_function.__init__.__code__.co_names
+
+
+def range_init(self: Value, name: Value, args: Value = None) -> None:
+    """Interpreted instead of `record_function.__init__`, which asks `typing` for a type: what its caches hold is no fact of the program."""
+    self.name, self.args = name, args
+    self.run_callbacks_on_exit, self.record = True, None
+    if _HAS_EXTERNAL_ID:  # since torch 2.15
+        setattr(self, _EXTERNAL_ID, None)
 
 
 def range_enter(self: Value) -> Value:

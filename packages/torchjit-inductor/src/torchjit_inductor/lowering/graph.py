@@ -449,7 +449,7 @@ class _GraphLowering:
             # A formula that wants a number's value now is no bug: aten gets the number when it runs. Nor is one that fails on complex
             # numbers: views and copies of them are lowered, and what computes with them finds out.
             if not has_number((args, kwargs)) and call.is_computable:
-                degraded(BROKEN_LOWERING, f"{call.node.target}: {error!r}", error)
+                degraded(BROKEN_LOWERING, f"{call.node.target}: {error!r}", error, repeats=True)
             return None
         return made
 
