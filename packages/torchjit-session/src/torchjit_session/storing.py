@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -94,9 +95,15 @@ class Candidate:
     guard: torchjit_guards.GuardProgram
 
 
+_MOST_TRIES = 4
+
+
 @final
 class Shelf:
-    """What a site has read from disk and not used yet. A file is read once: it never changes."""
+    """What a site has read from disk and not used yet.
+
+    A file never changes and is read once, unless what it refers to was not there: an optimizer has state from its second step on.
+    """
 
     def __init__(self) -> None:
         self.candidates: list[Candidate] = []
@@ -106,7 +113,8 @@ class Shelf:
         """Why entries were not used, and how often: the last few."""
         self.expected: StoredEntry | None = None
         """With `TORCHJIT_STORE=verify`: what the capture of this call must be like."""
-        self._seen: set[str] = set()
+        self._tried: Counter[str] = Counter()
+        """By name of a file: how often it was read in vain."""
 
     def note_miss(self, why: str) -> None:
         """An entry was there and was of no use."""
