@@ -126,14 +126,16 @@ class Shelf:
         """Those that were read before, then the site's other entries, as they are read."""
         yield from tuple(self.candidates)
         for stored in (settings.carried or entry_folder(settings)).read(key):
-            if stored.path.name in self._seen:
+            name = stored.path.name
+            if self._tried[name] >= _MOST_TRIES:
                 continue
-            self._seen.add(stored.path.name)
+            self._tried[name] += 1
             found = _read(site, slots, stored)
             if isinstance(found, str):
                 self.stale.append(found)
                 self.note_miss(found)
             else:
+                self._tried[name] = _MOST_TRIES
                 self.candidates.append(found)
                 yield found
 
