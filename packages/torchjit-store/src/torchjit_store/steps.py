@@ -182,6 +182,8 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
         own = namespace(obj)
         if "__wrapped__" in own:
             yield ("entry", "__wrapped__"), own["__wrapped__"]
+            if exact is FunctionType:
+                yield from _cells_of(obj, own["__wrapped__"])
     elif exact is FunctionType:
         yield from _of_function(obj)
     elif exact is CodeType:
@@ -216,6 +218,13 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
         if any(class_name(cls) in _TENSORS for cls in mro(exact)):
             yield from ((("tensor_part", name), _tensor_part(obj, name)) for name in _OF_TENSORS)
         yield from _own(obj)
+
+
+def _cells_of(function: FunctionType, content: object) -> Iterator[tuple[Step, Any]]:
+    """The cells through which a function of torchjit's reaches what it wraps (a partial that was compiled)."""
+    for i, cell in enumerate(function.__closure__ or ()):
+        if any(held is content for held in gc.get_referents(cell)):
+            yield ("cell", i), cell
 
 
 def _is_ours(obj: Any) -> bool:
