@@ -182,8 +182,6 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
         own = namespace(obj)
         if "__wrapped__" in own:
             yield ("entry", "__wrapped__"), own["__wrapped__"]
-            if exact is FunctionType:
-                yield from _cells_of(obj, own["__wrapped__"])
     elif exact is FunctionType:
         yield from _of_function(obj)
     elif exact is CodeType:
@@ -220,13 +218,6 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
         yield from _own(obj)
 
 
-def _cells_of(function: FunctionType, content: object) -> Iterator[tuple[Step, Any]]:
-    """The cells through which a function of torchjit's reaches what it wraps (a partial that was compiled)."""
-    for i, cell in enumerate(function.__closure__ or ()):
-        if any(held is content for held in gc.get_referents(cell)):
-            yield ("cell", i), cell
-
-
 def _is_ours(obj: Any) -> bool:
     exact = type(obj)
     if exact is FunctionType:
@@ -238,12 +229,17 @@ _class_module = type.__dict__["__module__"].__get__
 
 
 def held_by_ours(function: FunctionType) -> Iterator[tuple[Step, Any]]:
-    """What guards may name of a polyfill: it is part of torchjit, and so are its code and its defaults in every process."""
-    return (
-        found
-        for found in _of_function(function)
-        if found[0][0] not in ("cell", "attr") or found[0][1] == "__defaults__"
-    )
+    """What guards may name of a polyfill: it is part of torchjit, and so are its code and its defaults in every process. Of a wrapper
+    (around a partial that was compiled) also the cell that holds what it wraps."""
+    for step, value in _of_function(function):
+        kind, key = step
+        if kind == "cell":
+            wrapped = function.__dict__.get("__wrapped__")
+            is_named = wrapped is not None and any(held is wrapped for held in gc.get_referents(value))
+        else:
+            is_named = kind != "attr" or key == "__defaults__"
+        if is_named:
+            yield step, value
 
 
 def _of_function(function: FunctionType) -> Iterator[tuple[Step, Any]]:
