@@ -11,18 +11,23 @@ from typing import Any, final
 
 import torch
 
-from torchjit_core.reasons import GraphBreak
-from torchjit_core.storing import relied_on
+from torchjit_core.reasons import GraphBreak, reason
+from torchjit_core.storing import never_stored, relied_on
 from torchjit_fx import breaks
 from torchjit_fx.followed_classes import is_wrapper
 from torchjit_fx.records import TensorRecord, Wrapping
 
 __all__ = [
-    "Assembling", "Below", "Pieces", "WholeCall", "assembled", "coerced", "described", "is_same_wrapping", "part_of", "pieces_of",
+    "DISTRIBUTED", "Assembling", "Below", "Pieces", "WholeCall", "assembled", "coerced", "described", "is_same_wrapping", "part_of", "pieces_of",
     "tensor_records", "wrapping_of",
 ]  # fmt: skip
 
 _C: Any = torch._C
+DISTRIBUTED = reason(
+    "TJ-STORE-066",
+    "a tensor that is distributed over processes",
+    "Which part of it lies here, and what is sent where, is compiled into the graph of this process: another rank must not load it.",
+)
 
 
 def wrapping_of(t: torch.Tensor, describe: Callable[[torch.Tensor], TensorRecord]) -> Wrapping:
@@ -43,6 +48,8 @@ def described(t: torch.Tensor, describe: Callable[[torch.Tensor], TensorRecord])
     if not is_wrapper(type(t)):
         raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {type(t).__name__}")
     relied_on(type(t))  # its methods run where the graph is traced
+    if type(t).__module__.startswith("torch.distributed"):
+        never_stored(DISTRIBUTED, f"a {type(t).__name__}")
     with _C.DisableTorchFunctionSubclass():
         if t.layout is not torch.strided or t.is_conj() or t.is_neg() or t.is_inference():
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {type(t).__name__} of this layout or mode")

@@ -19,6 +19,7 @@ import torch
 from torchjit_core.guards import IdIs, Predicate, TensorMatches
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
+from torchjit_core.storing import never_stored
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.calls.constants import evaluate
@@ -34,6 +35,7 @@ from torchjit_fx.subclasses import see_subclass
 from torchjit_fx.symbols.arithmetic import ARITHMETIC
 from torchjit_fx.tracing import may_write
 from torchjit_fx.wrapper_values import (
+    DISTRIBUTED,
     Assembling,
     Below,
     Pieces,
@@ -215,6 +217,7 @@ class Wrappers:
         def place(tensors: Iterator[torch.Tensor]) -> tuple[Any, dict[str, Any]]:
             return map_raw(args, lambda _: next(tensors)), map_raw(kwargs, lambda _: next(tensors))
 
+        never_stored(DISTRIBUTED, function.__qualname__)
         given = [self._in_graph(leaf, capture) for leaf in found]
         result = self.domain.recorder.record(WholeCall(function, place), tuple(given), capture)
         self.note(result, capture)
