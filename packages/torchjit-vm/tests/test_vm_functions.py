@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import inspect
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from vm_lazy import Jit, Num
@@ -215,9 +216,30 @@ def counts_by_an_address(x: Any) -> Any:
     return x + id(helper) % 2
 
 
+class Unchecked(Protocol):
+    def closed(self) -> int: ...
+
+
+class Hooked(abc.ABC):
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        raise TypeError(other)
+
+
+def asks_what_is_refused(x: Any) -> Any:
+    found = 0
+    for cls in (Unchecked, Hooked):
+        try:
+            found += isinstance(helper, cls)
+        except TypeError:
+            found += 2
+    return x + found
+
+
 @pytest.mark.parametrize(
     "function, policy, reasons",
     [
+        (asks_what_is_refused, {}, ["TJ-STORE-010"]),
         (goes_through_a_set_of_the_code, {}, ["TJ-STORE-028"]),
         (goes_through_a_set_it_makes, {}, ["TJ-STORE-028"]),
         (goes_through_a_set_of_the_module, {}, ["TJ-STORE-028"]),

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from torchjit_core.paths import AccessPath, Pinned
+from torchjit_core.storing import never_stored
 from torchjit_vm.capture import attributes, elements, lengths, members, operators
 from torchjit_vm.capture.builtin_table import builtin, by_position
 from torchjit_vm.capture.class_making import is_library
 from torchjit_vm.capture.class_tests import AskedAgain, chooses, has_instance, has_subclass
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import constant_object
-from torchjit_vm.capture.reasons import UNKNOWN_CALL
+from torchjit_vm.capture.reasons import REFUSED_CHECK, UNKNOWN_CALL
 from torchjit_vm.capture.types import classes_of, type_of
 from torchjit_vm.capture.values import NEW, Args, Const, Known, Kwargs, Leaf, Obj, TupleValue, Value
 
@@ -164,6 +165,7 @@ def _class_answer(domain: CaptureDomain, cls: type, target: type) -> bool:
     try:
         answer = issubclass(cls, target)
     except TypeError as error:
+        never_stored(REFUSED_CHECK, f"issubclass({cls.__qualname__}, {target.__qualname__})")
         raise domain.error(TypeError, str(error)) from None
     rely_on_answer(domain, cls, target)
     return answer
@@ -268,6 +270,7 @@ def _fits_protocol(domain: CaptureDomain, instance: Value, target: Any) -> bool 
         answer = not new and isinstance(real, target)
     except TypeError as error:
         if not new:
+            never_stored(REFUSED_CHECK, f"isinstance({path}, {target.__qualname__})")
             raise domain.error(TypeError, str(error)) from None
     if new:
         raise domain.graph_break(UNKNOWN_CALL, f"isinstance() of a new object with the protocol {target.__qualname__}")

@@ -6,6 +6,8 @@ import abc
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
+from torchjit_core.handlers import let_through
+
 __all__ = ["AskedAgain", "chooses", "has_instance", "has_subclass"]
 
 
@@ -26,7 +28,12 @@ class AskedAgain:
         now = abc.get_cache_token()
         if now == self._asked_at:
             return True
-        if not self._holds(value):
+        try:
+            holds = self._holds(value)
+        except Exception:  # a hook of the program's, or a class that refuses the question: capture it anew
+            let_through()
+            holds = False
+        if not holds:
             return False
         self._asked_at = now
         return True

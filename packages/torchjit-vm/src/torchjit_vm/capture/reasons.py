@@ -19,6 +19,7 @@ __all__ = [
     "RAISED_INSIDE",
     "RAISED_UNDER_CAPTURE",
     "REBUILD",
+    "REFUSED_CHECK",
     "SET_ORDER",
     "STEP_LIMIT",
     "TOO_DEEP",
@@ -163,6 +164,12 @@ PROCESS_HASH = reason(
     "the hash of a text, or of another object, is part of what was computed",
     "hash() gives other numbers in each process, unless PYTHONHASHSEED is set: compiled code that holds one is not kept on disk.",
     "Use a digest, such as zlib.crc32, where a number must stay the same.",
+)
+REFUSED_CHECK = reason(
+    "TJ-STORE-010",
+    "isinstance() or issubclass() raised an error",
+    "A class that refuses the question (a protocol without runtime_checkable, a hook that raises) may answer it in the next process: "
+    "compiled code in which it was refused is not kept on disk.",
 )
 SET_ORDER = reason(
     "TJ-STORE-028",
