@@ -1070,7 +1070,6 @@ _feature(
 _feature(
     "options",
     Swap("top", '"dynamic": True', '"dynamic": False'),
-    Swap("top", '"dynamic": True', '"fullgraph": True'),
     Swap("top", '"dynamic": True', '"backend": "aot_eager"'),
     Swap("top", '"dynamic": True', '"backend": "eager"'),
     Swap(
@@ -1805,10 +1804,6 @@ ELSEWHERE = (
     "nn.modules.module.register_module_forward_hook(lambda m, a, out: out * 2 if isinstance(out, torch.Tensor) else out)",
     "nn.modules.module.register_module_forward_pre_hook(lambda m, a: tuple(v * 2 if isinstance(v, torch.Tensor) else v for v in a))",
     "nn.modules.linear.F = types.SimpleNamespace(linear=lambda x, w, b=None: x * 2.0)",
-    "import builtins; builtins.len = lambda value: 5", "import builtins; builtins.sum = lambda values, start=0: 11.0",
-    "import builtins; builtins.sorted = lambda values, key=None: list(values)", "import builtins; builtins.max = lambda *values: 9",
-    "import builtins; builtins.min = lambda values: list(values)[-1]", "import builtins; builtins.enumerate = lambda values: zip(range(3, 99), values)",
-    "import builtins; builtins.hasattr = lambda value, name: True", "import builtins; builtins.float = lambda value=0: 1.25",
     "import builtins; builtins.OPTION = 3", "len = lambda value: 5", "sum = lambda values: 11.0", "enumerate = lambda values: zip(range(3, 99), values)",
     "isinstance = lambda value, cls: True", "print = None", "functools.reduce = lambda f, values: 3.0", "itertools.accumulate = lambda values: iter([2.0])",
     "math.sqrt = math.exp", "dataclasses.replace = lambda value, **k: value", "os.getenv = lambda name: 'patched'", "os.environ['PROJ_MODE'] = 'cos'",
@@ -1823,7 +1818,7 @@ ELSEWHERE = (
     "torch.library.register_fake('aten::sin.extra') if False else None", "torch.ops.aten.sin.patched = 1",
     "torch.library.Library('aten', 'IMPL')", "torch.utils._pytree.register_pytree_node(type('Odd', (), {}), lambda v: ([], None), lambda v, c: None)",
     "nn.Module.train = lambda self, mode=True: self", "nn.Module.__getattr__ = lambda self, name: self._modules.get(name, self._parameters.get(name, self._buffers.get(name)))",
-    "nn.Module.parameters = lambda self, recurse=True: iter(())", "torch.Tensor.requires_grad_ = lambda self, flag=True: self",
+    "nn.Module.parameters = lambda self, recurse=True: iter(())",
 )  # fmt: skip
 """Statements at the end of a module that change what is not the program's: a library, a builtin, a table of Python's or torch's."""
 
