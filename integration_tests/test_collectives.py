@@ -66,10 +66,24 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 def f(x):
     return x * dist.get_world_size() + dist.get_rank()
 
-for rank, size in ((0, 2), (1, 4), (0, 2)):
+@torchjit.compile(backend="eager")
+def g(x):
+    dist.all_reduce(x)
+    return x * dist.get_world_size()
+
+@torchjit.compile(backend="eager")
+def h(x, src):
+    y = x + 1
+    dist.broadcast(y, src)
+    return y if dist.get_rank() == src else -y
+
+for rank, size in ((0, 2), (1, 4), (0, 2), (1, 2)):
     dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
     assert f(torch.ones(2)).tolist() == [float(size + rank)] * 2, (rank, size)
+    assert g(torch.ones(2)).tolist() == [float(size)] * 2, (rank, size)
+    assert h(torch.ones(2), 0).tolist() == [2.0 if rank == 0 else -2.0] * 2, (rank, size)
     dist.destroy_process_group()
+assert [len(c.compiled.specializations) for c in (f, g, h)] == [3, 2, 3]  # ranks with equal code share it
 """
 
 

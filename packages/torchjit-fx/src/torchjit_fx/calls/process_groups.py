@@ -34,9 +34,10 @@ def _name(domain: CallDomain, group: Any, tag: str, capture: CaptureContext) -> 
 
         name = str(_resolve_group_name(group, tag))
     found = _members(name)
-    if found is None or found[0] < 0:
+    if found is None:
         raise GraphBreak(breaks.COLLECTIVE, f"this process is not in the group {name}")
-    capture.guard(Ambient(f"process group {name}", _reader(name), found, capture.location()))
+    # Not its own rank, unless that is asked for: entries on disk are for all ranks.
+    capture.guard(Ambient(f"process group {name}", _reader(_members, name), found, capture.location()))
     return name
 
 
@@ -46,22 +47,31 @@ def _default() -> str:
     return "" if group is None else str(group.group_name)
 
 
-def _members(name: str) -> tuple[int, tuple[int, ...]] | None:
-    """This process's rank in the group, and the ranks of all its members in the default group; None if it is gone."""
+def _members(name: str) -> tuple[int, ...] | None:
+    """The ranks of all members of a group in the default group; None if it is gone, or this process is none of them."""
     c10d: Raw = dist.distributed_c10d
     try:
         group = c10d._resolve_process_group(name)
-        return int(group.rank()), tuple(dist.get_process_group_ranks(group))
+        return tuple(dist.get_process_group_ranks(group)) if group.rank() >= 0 else None
+    except (RuntimeError, ValueError, KeyError):
+        return None
+
+
+def _own_rank(name: str) -> int | None:
+    """This process's rank in a group; None if that is gone."""
+    c10d: Raw = dist.distributed_c10d
+    try:
+        return int(c10d._resolve_process_group(name).rank())
     except (RuntimeError, ValueError, KeyError):
         return None
 
 
 @functools.cache
-def _reader(name: str) -> Raw:
-    return functools.partial(_members, name)
+def _reader(read: Raw, name: str) -> Raw:
+    return functools.partial(read, name)
 
 
-def _known(name: str) -> tuple[int, tuple[int, ...]]:
+def _known(name: str) -> tuple[int, ...]:
     found = _members(name)
     if found is None:
         raise GraphBreak(breaks.COLLECTIVE, f"the group {name} is gone")
@@ -80,13 +90,19 @@ def _group_name(call: Call) -> str:
 
 @call_rule(group_size)
 def _group_size(call: Call) -> int:
-    return len(_known(call.args[0])[1])
+    return len(_known(call.args[0]))
 
 
 @call_rule(group_rank)
 def _group_rank(call: Call) -> int:
-    own, ranks = _known(call.args[0])
+    name, ranks = call.args[0], _known(call.args[0])
     if call.args[1] is None:
+        own = _own_rank(name)
+        if own is None:
+            raise call.broken(breaks.COLLECTIVE, f"the group {name} is gone")
+        call.capture.guard(
+            Ambient(f"rank in process group {name}", _reader(_own_rank, name), own, call.capture.location())
+        )
         return own
     if call.args[1] not in ranks:
         raise call.broken(breaks.COLLECTIVE, f"rank {call.args[1]} is not in the group")
