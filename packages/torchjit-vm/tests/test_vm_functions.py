@@ -6,6 +6,7 @@ import abc
 import functools
 import inspect
 import math
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FunctionType
@@ -285,3 +286,14 @@ def test_the_place_of_code_is_never_stored() -> None:
     with collecting_reliance() as found:
         Jit(names_its_place)(Num(1.0))
     assert [r.reason.id for r in found.values() if isinstance(r, NotStorable)] == ["TJ-STORE-026"]
+
+
+def test_a_module_whose_getattr_answers_everything_has_a_name_in_emitted_code() -> None:
+    answering = types.ModuleType("answering")
+    answering.__getattr__ = lambda name: 4.0  # type: ignore[method-assign]
+
+    def keeps_it(x: Any) -> Any:
+        return [x + answering.level, answering]
+
+    number, module = Jit(keeps_it)(Num(1.0))
+    assert number.value == 5.0 and module is answering

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import math
+import types
 from collections import deque
 from collections.abc import Callable
 from typing import Any, final
@@ -56,6 +57,12 @@ class NotRemade(Exception):
     def __init__(self, made: MadeClass, detail: str) -> None:
         super().__init__(detail)
         self.made, self.detail = made, detail
+
+
+def _name_of(obj: object) -> str:
+    """What to call an object; a module is not asked, whose `__getattr__` may be the program's."""
+    found = None if isinstance(obj, types.ModuleType) else getattr(obj, "__qualname__", None)
+    return found if type(found) is str and found else type(obj).__name__
 
 
 @final
@@ -159,7 +166,7 @@ class Rebuilder:
                 if text is not None:
                     self._memo[value] = text
                     return text
-            return self.constant(obj, getattr(obj, "__qualname__", None) or type(obj).__name__)
+            return self.constant(obj, _name_of(obj))
         real = getattr(value, "real", NEW)
         if real is not NEW:
             path: AccessPath = value.path  # type: ignore[attr-defined]
