@@ -41,6 +41,15 @@ def test_values() -> None:
     assert found[9] is values[9] and found[7] is values[7] and found[10] is values[10]
 
 
+def test_the_entry_of_an_operator_that_python_defines() -> None:
+    @torch.library.custom_op("torchjit_store_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    handle = torch.ops.torchjit_store_tests.twice.default._op
+    assert again([handle], Nothing())[0] is handle
+
+
 def test_the_programs_tensors_are_its_own() -> None:
     tensor = torch.ones(3)
     assert again([tensor])[0] is tensor

@@ -27,6 +27,8 @@ TENSOR = reason(
 _MOST_BYTES = 4 << 20
 """Of one constant: masks and position encodings that a graph has computed once are as large as that."""
 _EXACT: dict[type, Callable[[Any], tuple[str, Data] | None]] = {}
+_OF_CUSTOM_OPERATORS = "_PyObjectDispatchFunc"
+"""The class of `_op` of those that Python defines, since torch 2.15; no module has it."""
 _handles: dict[int, tuple[object, str]] = {}
 """Operators' C++ entries that have been asked for, by id, with the operator's name."""
 
@@ -36,6 +38,8 @@ def describe(obj: object) -> tuple[str, Data] | None:
     exact = _EXACT.get(type(obj))
     if exact is not None:
         return exact(obj)
+    if type(obj).__name__ == _OF_CUSTOM_OPERATORS and type(obj).__module__ == "torch._C":
+        return _listed_handle(obj)
     if isinstance(obj, torch._ops.HigherOrderOperator):
         name = obj._name
         return ("higher-order", name) if getattr(torch.ops.higher_order, name, None) is obj else None
@@ -48,9 +52,12 @@ def _operator(op: Any) -> tuple[str, Data] | None:
 
 
 def _handle(function: Any) -> tuple[str, Data] | None:
+    """An operator's `_op`, if it may be one."""
+    return _listed_handle(function) if "torch._ops" in str(getattr(function, "__module__", "")) else None
+
+
+def _listed_handle(function: Any) -> tuple[str, Data] | None:
     """An operator's `_op`. It does not say whose it is: all that torch has made are looked through."""
-    if "torch._ops" not in str(getattr(function, "__module__", "")):
-        return None
     found = _handles.get(id(function))
     if found is None or found[0] is not function:
         _list_handles()
