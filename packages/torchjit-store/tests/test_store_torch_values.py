@@ -42,7 +42,7 @@ def test_values() -> None:
 
 
 def test_the_entry_of_an_operator_that_python_defines() -> None:
-    @torch.library.custom_op("torchjit_store_tests::twice", mutates_args=())
+    @torch.library.custom_op("torchjit_store_tests::twice", mutates_args=())  # type: ignore[untyped-decorator]
     def twice(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
