@@ -55,6 +55,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     options.numprocesses = _PROCESSES
     if options.dist == "no":
         options.dist = "loadfile"  # tests of a file share what it has compiled
+        # As collected. By default files of few tests come last: many of those take longest, and one would run alone at the end.
+        options.loadscopereorder = False
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads of two processes that wait must not spin
 
 

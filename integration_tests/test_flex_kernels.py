@@ -69,8 +69,7 @@ def _decoding(name: str) -> Any:
     return captured(DECODING[name][0], *decoding_inputs(name))
 
 
-@pytest.mark.parametrize("arch", [80, 90])
-@pytest.mark.parametrize("name", ["three_queries", "one_query"])
+@pytest.mark.parametrize(("name", "arch"), [("three_queries", 90), ("one_query", 80)])
 def test_kernels_of_parts_compile(name: str, arch: int) -> None:
     problem = problem_of(_decoding(name))
     for text in (part_text(problem, attrs.evolve(DECODING[name][3], stages=2)), join_text(problem, 5)):

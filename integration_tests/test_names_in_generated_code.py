@@ -66,7 +66,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"]
 
 
 @BACKENDS
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(name=NAMES)
 def test_files_and_functions(backend: str, name: str) -> None:
     def make() -> Any:
@@ -80,7 +80,7 @@ def test_files_and_functions(backend: str, name: str) -> None:
 
 
 @BACKENDS
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(name=NAMES)
 def test_attributes_and_keys(backend: str, name: str) -> None:
     class Module(nn.Module):
@@ -103,7 +103,7 @@ def test_attributes_and_keys(backend: str, name: str) -> None:
 
 
 @BACKENDS
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(name=NAMES)
 def test_keyword_arguments_across_a_break(backend: str, name: str) -> None:
     def make() -> Any:

@@ -14,7 +14,7 @@ import torchjit
 pytestmark = pytest.mark.usefixtures("older_objects_rest")
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_public_report(name, backend):
     torch.manual_seed(0)

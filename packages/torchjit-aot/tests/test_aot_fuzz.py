@@ -142,7 +142,7 @@ def check(program: tuple[list[Step], list[int], int]) -> str:
     return "fallback"
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_programs_equal_eager(program: tuple[list[Step], list[int], int]) -> None:
     assume(check(program) != "eager raises")

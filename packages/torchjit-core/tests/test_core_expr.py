@@ -77,13 +77,13 @@ def trees() -> st.SearchStrategy[Tree]:
 envs = st.fixed_dictionaries({n: st.integers(2, 40) for n in NAMES})
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(trees(), envs)
 def test_simplification_keeps_values(tree: Tree, env: dict[str, int]) -> None:
     assert tree.expr().evaluate(_values(env)) == tree.plain(env)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(trees(), envs)
 def test_bounds_contain_values(tree: Tree, env: dict[str, int]) -> None:
     values = _values(env)
@@ -92,7 +92,7 @@ def test_bounds_contain_values(tree: Tree, env: dict[str, int]) -> None:
     assert tree.plain(env) in e.bounds({s: Bounds(v - 1, v + 3) for s, v in values.items()})
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(trees(), trees(), envs)
 def test_conditions_agree_with_python(left: Tree, right: Tree, env: dict[str, int]) -> None:
     values = _values(env)
@@ -115,7 +115,7 @@ def test_conditions_agree_with_python(left: Tree, right: Tree, env: dict[str, in
     assert disj(first[0], second[0]).evaluate(values) is (first[1] or second[1])
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(trees(), envs)
 def test_text_is_python(tree: Tree, env: dict[str, int]) -> None:
     assert eval(str(tree.expr()), {"max": max, "min": min}, env) == tree.plain(env)

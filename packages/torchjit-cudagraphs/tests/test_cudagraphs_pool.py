@@ -359,7 +359,7 @@ CALLS = st.lists(
 )
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=60, deadline=None)
 @given(CALLS)
 def test_any_calls_in_any_order_equal_eager(calls: list[tuple[int, int, str]]) -> None:
     check_calls(calls)

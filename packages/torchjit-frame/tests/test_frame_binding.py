@@ -60,7 +60,7 @@ def define(signature: str) -> Callable[..., Any]:
     return made
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(signatures(), st.lists(calls, min_size=1, max_size=6))
 def test_binding_is_cpythons(signature: str, shapes: list[tuple[list[int], dict[str, Any]]]) -> None:
     function = define(signature)
@@ -138,7 +138,7 @@ class Module:
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(signatures(), calls)
 def test_spellings_that_bind_alike_have_the_same_slots(text: str, call: tuple[list[Any], dict[str, Any]]) -> None:
     args, kwargs = call

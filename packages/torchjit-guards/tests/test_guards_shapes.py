@@ -362,7 +362,7 @@ def assignments(n: int) -> list[tuple[int, ...]]:
     return list(itertools.product((1, 2, 3, 4, 6, 8, 9, 17) if n < 3 else (1, 2, 3, 6, 9), repeat=n))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(hints=sizes_in, data=st.data())
 def test_guards_hold_exactly_where_the_decisions_are_the_same(hints: list[int], data: st.DataObject) -> None:
     env, decided, symbols = run_conditions(data, hints)
@@ -375,7 +375,7 @@ def test_guards_hold_exactly_where_the_decisions_are_the_same(hints: list[int], 
         assert program.check((Sized(*values),)) is same, (values, texts(env))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(hints=sizes_in, data=st.data())
 def test_what_is_known_is_true_wherever_the_guards_hold(hints: list[int], data: st.DataObject) -> None:
     env, _, symbols = run_conditions(data, hints)

@@ -33,7 +33,7 @@ def test_equal_elements_have_no_variance(shape: tuple[int, ...], width: int) -> 
 
 
 @pytest.mark.parametrize("shape", [(40, 37), (40, 1000), (6, 5000), (1000, 24)], ids=str)
-@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("width", [16, 64])
 def test_elements_a_few_roundings_apart(shape: tuple[int, int], width: int) -> None:
     """The rounding of the first pass's mean is as large as such deviations, or larger."""
     graph = compiled(lambda x: [x.std(-1), x.std(0), *torch.var_mean(x, -1)], (torch.empty(shape),), vector_bytes=width)

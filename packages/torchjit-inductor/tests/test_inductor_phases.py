@@ -128,8 +128,8 @@ def test_several_interleaved_results(dtype: torch.dtype) -> None:
             made += [stacked.eq(stacked), torch.logical_xor(stacked.eq(stacked), stacked), (stacked * 2).to(dtype)]
         return made
 
-    check(fn, (sample(64),))
-    check(fn, (sample(61),))
+    for size in (64, 61) if dtype == torch.bool else (61,):
+        check(fn, (sample(size),))
 
 
 def test_sizes_may_be_quotients_of_sizes() -> None:

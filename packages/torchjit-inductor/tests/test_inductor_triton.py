@@ -326,7 +326,13 @@ def test_a_limit_of_registers_is_kept() -> None:
 
 
 WIDE = ("broadcast", "permute", "softmax", "layer_norm_long", "sum_outer", "argmin_long", "embedding", "rope", "sort")
-NUMERIC = [(n, False) for n, c in CASES.items() if c.portable] + [(n, True) for n in WIDE]
+AGAIN = ("softmax_long", "half_softmax_long", "log_softmax_long", "bias_grad", "layer_norm_weight_grad")
+"""Those whose kernels are made as those of others are; in the interpreter each takes seconds: with `-m slow`."""
+NUMERIC = [
+    *((n, False) for n, c in CASES.items() if c.portable and n not in AGAIN),
+    *(pytest.param(n, False, marks=pytest.mark.slow) for n in AGAIN),
+    *((n, True) for n in WIDE),
+]
 
 
 # In an ordinary run there is nothing to collect: the process that the last test starts does.

@@ -334,7 +334,7 @@ def test_many_writers_and_readers(folder: EntryFolder, monkeypatch: pytest.Monke
     small = EntryFolder(str(folder.root), max_bytes=20_000)
 
     def works(number: int) -> bool:
-        for n in range(12):
+        for n in range(6):
             key = (KEY, OTHER)[(number + n) % 2]
             data = f"{key} {n}".encode() * 20
             if small.write(key, {"seconds": n}, data) is None:

@@ -2,6 +2,7 @@
 
 # mypy: allow-untyped-calls
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 import torchjit
 from torchjit import listeners
+from torchjit.environment import read_environment
 from torchjit.exc import UserError
 
 
@@ -165,3 +167,19 @@ def test_what_a_cache_folder_cannot_hold_is_compiled_elsewhere(monkeypatch: pyte
     assert len(told) == 1
     assert told[0].filename == __file__
     assert all(c.compiled.root.given_up is None for c in compiled)
+
+
+def test_what_changes_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHJIT_STORE", "read")
+    first = read_environment()
+    assert read_environment() is first and first.store == "read"
+    monkeypatch.setenv("TORCHJIT_STORE", "verify")
+    assert read_environment().store == "verify"
+    monkeypatch.delenv("TORCHJIT_STORE")
+    assert read_environment().store is None
+    monkeypatch.setenv("TORCHJIT_STROE", "on")
+    for _ in range(2):
+        with pytest.raises(UserError):
+            read_environment()
+    monkeypatch.setattr(os, "environ", {"TORCHJIT_STORE": "on"})
+    assert read_environment().store == "on"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import Literal, final, get_args
+from typing import Any, Literal, final, get_args
 
 import attrs
 
@@ -109,12 +109,28 @@ class Environment:
     compiler_named_by: str | None = None
 
 
+_last: tuple[dict[Any, Any], Environment] | None = None
+"""All variables as they were read last, and what was made of them."""
+
+
 def read_environment() -> Environment:
-    """Read the variables now.
+    """What the variables say now. Each capture asks several times.
 
     Raises:
         UserError: one has a value that it cannot have, or a name that is nearly right.
     """
+    global _last
+    encoded = getattr(os.environ, "_data", None)  # to compare this takes a microsecond, to decode it a hundred
+    last = _last
+    if last is not None and encoded == last[0]:
+        return last[1]
+    read = dict(encoded) if isinstance(encoded, dict) else None
+    made = _read()
+    _last = None if read is None else (read, made)
+    return made
+
+
+def _read() -> Environment:
     _refuse_misspelled_names()
     trace = os.environ.get("TORCHJIT_TRACE")
     debug = os.environ.get("TORCHJIT_DEBUG_DIR")
