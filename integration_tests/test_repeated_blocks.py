@@ -179,3 +179,23 @@ def test_a_few_blocks_are_compiled_as_they_are(monkeypatch: pytest.MonkeyPatch) 
     with events.listen(watch.hear, {"repeated_blocks"}):
         compare(model, torchjit.compile(model), [3], training=False)
     assert not watch.told
+
+
+def test_the_mark_of_a_block_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    @torchjit.nested_compile_region
+    def block(x: Tensor, w: Tensor) -> Tensor:
+        return x + torch.relu(x @ w)
+
+    def f(x: Tensor, *ws: Tensor) -> Tensor:
+        for w in ws:
+            x = block(x, w)
+        return x
+
+    inputs = [torch.randn(3, 4, requires_grad=True), *(torch.randn(4, 4, requires_grad=True) for _ in range(10))]
+    watch = Watch(monkeypatch)
+    with events.listen(watch.hear, {"repeated_blocks"}):
+        got, want = torchjit.compile(f, fullgraph=True)(*inputs), f(*inputs)
+    assert watch.traced
+    torch.testing.assert_close(got, want)
+    found, right = (torch.autograd.grad(result.sum(), inputs) for result in (got, want))
+    torch.testing.assert_close(found, right)

@@ -179,7 +179,7 @@ SECTIONS = (
                 "skip_guard_on_globals_unsafe", "skip_guard_on_inbuilt_nn_modules_unsafe",
             )
         )
-        + _rows(Row("nested_compile_region", "needs none: it is taken; the block is part of the graph that calls it", MIGRATING, taken=True))
+        + _rows(Row("nested_compile_region", "needs none: equal blocks are found in the graph, marked or not, and from five on a few are compiled for all", MIGRATING, taken=True))
         + _same("save_cache_artifacts", "load_cache_artifacts", link="guide/watching.md")
         + _instead(COMPILER),
     ),

@@ -223,8 +223,8 @@ def nested_compile_region(
 def nested_compile_region(
     fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable[..., Any] | None = None
 ) -> Any:
-    """Upstream's mark of a block that is compiled once and reused. Here the block is part of the graph that calls it: the mark is
-    accepted and changes nothing.
+    """Upstream's mark of a block that is compiled once and reused. Here equal blocks are found in the graph that calls them, marked or not, and
+    from five on a few are compiled for all (option `repeated_blocks`): the mark is accepted and changes nothing.
 
     Raises:
         UserError: `fn` cannot be called.
