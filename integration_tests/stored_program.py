@@ -278,6 +278,24 @@ def losses_of_some_outputs() -> None:
         torch.testing.assert_close(*grads)
 
 
+@torch.library.custom_op("torchjit_stored::scale", mutates_args=("x",))
+def scale_(x: torch.Tensor, by: float) -> None:
+    x.mul_(by)
+
+
+@case
+def operators_that_write() -> None:
+    """Such an operator has a functional twin, which the first process defines while it traces."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        scale_(y, 3.0)
+        return y + 1
+
+    compared(f, data(4))
+    compared(lambda x: scale_(x, 2.0) or x.sum(), data(4))
+
+
 @case
 def backwards_at_breaks() -> None:
     """What stores the entry when its backward is compiled runs below the break; nothing of it is compiled."""

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from torchjit_core.storing import made_by, maker
 from torchjit_torch.operators import written_arguments
 
 __all__ = ["functional_variant"]
@@ -48,7 +49,23 @@ def _define(func: OpOverload) -> OpOverload | None:
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"torchjit_functional::{name}", run, lib=_LIBRARY)
     made: OpOverload = getattr(torch.ops.torchjit_functional, name).default
-    return made
+    made_by(made._op, _entry_of_twin, func)
+    return made_by(made, _twin, func)
+
+
+@maker
+def _twin(func: OpOverload) -> OpOverload:
+    """In a process that an entry comes to, nobody has asked for the operator yet."""
+    found = functional_variant(func)
+    if found is None:
+        raise ValueError(f"{func} has another schema now")
+    return found
+
+
+@maker
+def _entry_of_twin(func: OpOverload) -> Any:
+    """What `torch.ops` calls for it."""
+    return _twin(func)._op
 
 
 def _parameters(schema: torch.FunctionSchema) -> str:

@@ -116,6 +116,11 @@ class _Survey:
 
     def _look_at_other(self, node: Node, obj: Any) -> None:
         cls = type(obj)
+        made = how_made(obj)
+        if made is not None:
+            note_library(made)
+            node.become("made", (), [self.node(made.maker, node), *self.nodes(made.arguments, node)])
+            return
         described = None if self._values is None else self._values.describe(obj)
         if described is not None:
             node.become("value", (described[0],), raw=described[1])
@@ -127,11 +132,6 @@ class _Survey:
         external = self.externals.name(obj)
         if external is not None:
             node.become("external", (external[0],), [self.node(external[1], node)])
-            return
-        made = how_made(obj)
-        if made is not None:
-            note_library(made)
-            node.become("made", (), [self.node(made.maker, node), *self.nodes(made.arguments, node)])
             return
         name = ours.constant_name(obj) or _function_or_class_name(obj)
         if name is not None:
