@@ -12,6 +12,8 @@ import pytest
 from vm_compare import shape
 from vm_lazy import Jit, Num
 
+from torchjit_core.guards import Predicate
+
 
 class Case:
     """A fresh set of functions with caches, and what has run."""
@@ -257,3 +259,5 @@ def test_forms_of_types_are_made_whatever_has_changed():
     jit = Jit(program)
     assert shape(jit(Num(1.0), []), {}) == shape(program(Num(1.0), []), {})
     assert not jit.captured[0].breaks
+    # Another process has not made them when it comes here, and makes equal ones.
+    assert not [g for g in jit.captured[0].guards if isinstance(g, Predicate)]

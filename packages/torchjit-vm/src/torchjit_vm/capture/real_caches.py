@@ -248,7 +248,9 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: objec
         if _counts(domain, cache):
             _made.setdefault(function.obj, []).append(key)
     value = domain.constant(result) if type(result) is bool else constant_object(domain, result)
-    _rely(domain, _Holds(cache, key, _same_as(result)), given, result)
+    if type(result).__module__ != "typing" or _is_of_program(domain, cache):
+        # `typing` makes an equal type again, which no other process has before it comes here.
+        _rely(domain, _Holds(cache, key, _same_as(result)), given, result)
     domain.of(CountedCalls).number += _count(domain, cache, key, args, kwargs)
     return value
 
