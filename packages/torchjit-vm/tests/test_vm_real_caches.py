@@ -260,4 +260,6 @@ def test_forms_of_types_are_made_whatever_has_changed():
     assert shape(jit(Num(1.0), []), {}) == shape(program(Num(1.0), []), {})
     assert not jit.captured[0].breaks
     # Another process has not made them when it comes here, and makes equal ones.
-    assert not [g for g in jit.captured[0].guards if isinstance(g, Predicate)]
+    jit = Jit(program, is_user_code=lambda code: code is program.__code__)
+    jit(Num(1.0), [])
+    assert [g.text for g in jit.captured[0].guards if isinstance(g, Predicate)] == ["type(x) is Num"]
