@@ -323,7 +323,8 @@ def print_row(case: str, phase: str, f: Figures) -> None:
     """A line of the table of figures."""
     warm, cold = (f.rows.get(f"torchjit {name}", {}) for name in ("warm", "cold"))
     if not warm or not cold:
-        why = "torchjit failed" if any(name.startswith("torchjit") for name in f.rows) else "torchjit's processes did not run"
+        ran = any(name.startswith("torchjit") for name in f.rows)
+        why = "torchjit failed" if ran else "torchjit's processes did not run"
         print(f"| {case} | {phase} | {why} |", flush=True)
         return
     theirs = f.rows.get("torch cold", {})

@@ -103,6 +103,22 @@ def test_bodies_that_have_a_name_in_one_process_only_are_not_stored(store: Path,
     assert "TJ-STORE-035" in compiled.compiled.stats.regions[0].storage
 
 
+def _scaled(x: torch.Tensor, by: float = 2.0) -> torch.Tensor:
+    return x.sin() * by
+
+
+def test_what_changed_before_its_backward_was_compiled_is_not_stored(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: Any = torchjit.compile(lambda x: _scaled(x).sum(), backend="aot_eager")
+    out = compiled(torch.ones(3, requires_grad=True))
+    monkeypatch.setattr(_scaled, "__defaults__", (3.0,))
+    out.backward()
+    (region,) = compiled.compiled.specializations
+    assert region.storage.startswith("not stored: TJ-STORE-036") and region.storage.endswith("_scaled")
+    assert not list(store.glob("entries/**/*.tj"))
+
+
 def test_what_became_of_each_entry_is_told(store: Path) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.sin() + 1

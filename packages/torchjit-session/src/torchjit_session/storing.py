@@ -61,6 +61,12 @@ FELL_BACK = reason(
     "a part of the compilation had failed",
     "Something slower stands in for it, as a warning has told. The next process tries again, so the entry is not kept on disk.",
 )
+CHANGED_SINCE = reason(
+    "TJ-STORE-036",
+    "a captured function was changed before its backward was compiled",
+    "An entry is kept on disk with a description of each function that was captured, once its backward has been compiled. By then this one "
+    "had other code or other defaults than when it was captured, so the description would be of another program.",
+)
 NOTHING_FITS = reason(
     "TJ-STORE-065",
     "nothing that was compiled ahead fits this call",
@@ -302,6 +308,7 @@ class Unstored:
         self._site = weakref.ref(site)
         self._slots = [_weakly(slot) for slot in slots]
         self._entry, self._functions, self._relied_on = entry, functions, relied_on
+        self._contents = tuple(map(_content, functions))
         self._made = weakref.ref(made)
         self.parts = key_parts(site, slots)
         self.key = site_key(self.parts)
@@ -335,6 +342,7 @@ class Unstored:
         with _told(site, made):
             functions = (*self._functions, *self._relied_on.values())
             start = time.perf_counter()
+            self._check_unchanged()
             with storing.noting_libraries() as libraries:
                 data = pack(self._entry, functions, _roots(site, slots), _Externals(site.owner))
             header = {"function": site.name, "seconds": self._entry.seconds, "libraries": sorted(libraries)}
@@ -348,6 +356,20 @@ class Unstored:
             events.emit(
                 "entry_stored", compile_id=made.compile_id, bytes=len(data), seconds=seconds, **_place_of(site, made)
             )
+
+    def _check_unchanged(self) -> None:
+        for function, content in zip(self._functions, self._contents, strict=True):
+            now = _content(function)
+            if len(now) != len(content) or any(a is not b for a, b in zip(now, content, strict=True)):
+                raise NotStorable(CHANGED_SINCE, function.__qualname__ if isinstance(function, FunctionType) else "")
+
+
+def _content(function: FunctionType | CodeType) -> tuple[object, ...]:
+    """What assignments to a function's attributes change of it."""
+    if isinstance(function, CodeType):
+        return ()
+    keywords = function.__kwdefaults__ or {}
+    return function.__code__, function.__defaults__, *keywords, *keywords.values()
 
 
 def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin) -> None:
