@@ -136,7 +136,7 @@ def test_what_became_of_each_entry_is_told(store: Path) -> None:
     assert refused.location is not None and f"{Path(__file__).name}:{refused.location.lineno})" in str(told[2])
 
 
-def test_what_was_there_and_did_not_fit_is_told(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_there_and_did_not_fit_is_told(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     def f(x: torch.Tensor, n: float | str) -> torch.Tensor:
         return x.sin() + len(str(n))
 
@@ -155,5 +155,5 @@ def test_what_was_there_and_did_not_fit_is_told(store: Path, capsys: pytest.Capt
     assert where in miss[0] and "'a'" in miss[1]
     assert f"1 stored, 1 there, but not for these calls\n    not used: {miss[0]}: {miss[1]}" in str(told[1])
     assert told[2].store.loaded == 1
-    log = capsys.readouterr().err
+    log = caplog.text
     assert f"({where}) kept on disk" in log and "but not for this call" in log and f"({where}) loaded from disk" in log

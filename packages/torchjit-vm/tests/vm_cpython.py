@@ -102,9 +102,15 @@ def _attempt(case: Any, interpreted: bool) -> BaseException | None:
     except BaseException as error:
         return error
     finally:
-        vars(builtins).update(names)
+        _restore(vars(builtins), names)
         sys.setrecursionlimit(depth)
     return None
+
+
+def _restore(space: dict[str, Any], names: dict[str, Any]) -> None:
+    for name in [name for name in space if type(name) is not str or name not in names]:
+        del space[name]  # test_iter leaves keys that only equal a name
+    space.update(names)
 
 
 def run_module(name: str, only: str = "") -> tuple[int, list[Failure]]:
