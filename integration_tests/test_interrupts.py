@@ -315,7 +315,6 @@ def test_nothing_is_left_by_a_backend_that_changes_everything():
     assert torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0
     assert not torch.is_autocast_enabled("cpu") and torch.get_default_dtype() is torch.float32
     assert not torch.are_deterministic_algorithms_enabled() and torch.equal(numbers, torch.get_rng_state())
-    torch.autocast_decrement_nesting()
 
 
 @pytest.mark.parametrize("error", [RecursionError, MemoryError, torch.OutOfMemoryError])
