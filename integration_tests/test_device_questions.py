@@ -77,8 +77,9 @@ FLAGS = {
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_a_flag_that_changes_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # torch's own testing modules forbid it to the process that imports them.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    # torch's own testing modules forbid it to the process that imports them. `torch.backends` is a module in front of
+    # the one whose global this is.
+    monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     flag, x = FLAGS[name], torch.ones(3)
 
     def f(x: torch.Tensor) -> torch.Tensor:
