@@ -17,9 +17,11 @@ from torchjit_session import control
 
 @pytest.fixture(autouse=True)
 def marks_go() -> Iterator[None]:
+    marks: list[set[Any]] = [control.ALLOWED_IN_GRAPH, control.CONSTANT_RESULTS, control.DISALLOWED, control.FORBIDDEN]
+    before = [set(marked) for marked in marks]
     yield
-    control.DISALLOWED.clear()
-    control.FORBIDDEN.clear()
+    for marked, kept in zip(marks, before, strict=True):
+        marked.intersection_update(kept)
 
 
 def breaks(f: Callable[..., Any], *args: Any) -> list[str]:

@@ -78,7 +78,8 @@ def test_captured(program: Program) -> None:
     module.update(before)
     breaks: list[Any] = [b for c in jit.captured for b in c.breaks]
     if program.breaks is not None:
-        assert len(breaks) == program.breaks, [(b.reason.id, b.detail) for b in breaks]
+        # Fewer where torchjit's other packages are loaded: they teach the VM more of the library.
+        assert len(breaks) <= program.breaks, [(b.reason.id, b.detail) for b in breaks]
 
 
 @pytest.mark.parametrize("program", CORPUS, ids=[p.function.__name__ for p in CORPUS])
