@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,109 @@ def test_what_was_there_and_did_not_fit_is_told(store: Path, caplog: pytest.LogC
     assert told[2].store.loaded == 1
     log = caplog.text
     assert f"({where}) kept on disk" in log and "but not for this call" in log and f"({where}) loaded from disk" in log
+
+
+_ASKED = """
+import enum, types
+
+def __getattr__(name):
+    {a} raise AttributeError(name)
+    return 4.0
+
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        {a} raise AttributeError(name)
+        return 4.0
+
+lazy = Lazy("lazy")
+
+class Meta(type):
+    def __bool__(cls):
+        return {a}
+    def __eq__(cls, other):
+        return {a}
+    def __hash__(cls):
+        return 3
+    def __repr__(cls):
+        return "{a}"
+
+class First(metaclass=Meta):
+    pass
+
+class Second(metaclass=Meta):
+    pass
+
+class Kind(enum.Enum):
+    A = 1.0
+    B = 2.0
+    def __bool__(self):
+        return {a}
+    def __eq__(self, other):
+        return {a}
+    def __hash__(self):
+        return 3
+    def __float__(self):
+        return 1.0 + {a}
+    def __str__(self):
+        return "{a}"
+    def __contains__(self, item):
+        return {a}
+    def __getattr__(self, name):
+        {a} raise AttributeError(name)
+        return 4.0
+"""
+_ANSWERS = (
+    "asked.there", "hasattr(asked, 'there')", "getattr(asked, 'there', 1.0)", "asked.lazy.there", "hasattr(asked.lazy, 'there')",
+    "1.0 if asked.First else 2.0", "any([asked.First])", "{asked.First: 1.0}.get(asked.Second, 2.0)", "len(str(asked.First))",
+    "1.0 if asked.Kind.A else 2.0", "{asked.Kind.A: 1.0}.get(asked.Kind.B, 2.0)", "float(asked.Kind.A)", "len('%s' % asked.Kind.A)",
+    "3 in asked.Kind.A", "getattr(asked.Kind.A, 'there', 1.0)", "asked.Kind.A.there",
+)  # fmt: skip
+
+
+def _module(name: str, text: str) -> types.ModuleType:
+    made = types.ModuleType(name)
+    made.__file__ = f"{name}.py"
+    sys.modules[name] = made
+    exec(compile(text, f"{name}.py", "exec"), made.__dict__)
+    return made
+
+
+def _outcome(f: Any) -> Any:
+    try:
+        return f(torch.ones(3)).tolist()
+    except AttributeError as error:
+        return str(error)
+
+
+def test_what_code_of_the_program_said_while_it_was_captured_is_asked_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module's `__getattr__` that raised, methods of metaclasses and of enums' members that C code asked."""
+    lines = [f"def answer_{n}(x): return x + {what}\n" for n, what in enumerate(_ANSWERS)]
+    names = ("asked", "asking")
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)  # and gone in the end
+    told = []
+    for raises, answer in (("if 1:", True), ("if 1:", True), ("if 0:", False)):
+        _module("asked", _ASKED.replace("{a} raise", f"{raises} raise").replace("{a}", str(answer)))
+        asking = _module("asking", "import asked\n" + "".join(lines))
+        for n, what in enumerate(_ANSWERS):
+            compiled: Any = torchjit.compile(
+                getattr(asking, f"answer_{n}"), backend="aot_eager", isolate_recompiles=True
+            )
+            assert _outcome(compiled) == _outcome(getattr(asking, f"answer_{n}")), what
+            told.append(compiled.compiled.stats.regions[0].storage)
+    assert told == ["stored"] * len(_ANSWERS) + ["loaded"] * len(_ANSWERS) + ["stored"] * len(_ANSWERS)
+
+
+def test_a_module_that_gets_a_getattr(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had none, so a name that it lacked was an error."""
+    for name in ("asked", "asking"):
+        monkeypatch.setitem(sys.modules, name, None)
+    told = []
+    for text in ("", "def __getattr__(name): return 4.0", "there = 5.0"):
+        _module("asked", text)
+        f = _module("asking", "import asked\ndef f(x): return x + getattr(asked, 'there', 1.0)").f
+        compiled: Any = torchjit.compile(f, backend="aot_eager", isolate_recompiles=True)
+        told.append((_outcome(compiled), _outcome(f)))
+    assert all(a == b for a, b in told) and len({a[0] for a, _ in told}) == 3

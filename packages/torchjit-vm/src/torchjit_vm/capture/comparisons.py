@@ -10,6 +10,7 @@ from torchjit_vm.capture import attributes, iteration, lengths, library_numbers,
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.members import has_own_methods
 from torchjit_vm.capture.operators import RICH, as_tuple, leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, has_method, is_not_implemented, settled, special_call
@@ -156,7 +157,8 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
     item = stripped(domain, item, "__eq__", "__hash__")
     if type(container) is Leaf:
         return leaf_call(domain, operator.contains, [container, item])
-    if isinstance(container, Obj) and defines(domain, container, "__contains__"):
+    asked = isinstance(container, Obj) or (type(container) is Known and has_own_methods(type(container.obj)))
+    if asked and defines(domain, container, "__contains__"):
         found = special_call(domain, container, "__contains__", [item])
         return domain.constant(found is not None and lengths.truth(domain, found))
     slot = SLOTS[type(container)].contains

@@ -12,6 +12,7 @@ from torchjit_vm.capture import attributes, members, weak_references
 from torchjit_vm.capture.atoms import base_of, stripped
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.elements import is_atom, items
+from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
@@ -64,7 +65,7 @@ def key_of(domain: CaptureDomain, value: Value) -> object:
     if type(value) is Const:
         return domain.use(value)
     if type(value) is Known:
-        return value.obj
+        return to_raw(domain, value)
     if isinstance(value, (TupleValue, ListValue, DictValue, SetValue)):
         own = _own_container_key(domain, value)
         if own is not None:

@@ -10,7 +10,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import checked, compute, defines, special_call
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, Leaf, Obj, Value
+from torchjit_vm.capture.values import Const, Known, Leaf, Obj, Value
 from torchjit_vm.type_labels import type_label
 
 __all__ = ["length", "size", "truth"]
@@ -22,7 +22,9 @@ def truth(domain: CaptureDomain, value: Value) -> bool:
         return bool(domain.use(value))
     if t is Leaf:
         return _leaf_truth(domain, value)  # type: ignore[arg-type]
-    if isinstance(value, Obj) and value.cls.__flags__ & _HEAP:
+    if (isinstance(value, Obj) and value.cls.__flags__ & _HEAP) or (
+        t is Known and members.has_own_methods(type_of(domain, value))
+    ):
         own = _own_truth(domain, value)
         if own is not None:
             return own
@@ -51,7 +53,7 @@ def _leaf_truth(domain: CaptureDomain, value: Leaf) -> bool:
     return domain.leaves.truth(value.payload, domain)
 
 
-def _own_truth(domain: CaptureDomain, value: Obj) -> bool | None:
+def _own_truth(domain: CaptureDomain, value: Value) -> bool | None:
     """By a method of the program; None if the class has none."""
     for name in ("__bool__", "__len__"):
         if defines(domain, value, name):

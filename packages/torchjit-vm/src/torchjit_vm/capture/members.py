@@ -8,12 +8,23 @@ import types
 from typing import TYPE_CHECKING, Any, final
 
 from torchjit_core.guards import MISSING
+from torchjit_vm.capture.class_making import is_library
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.values import Value
 
-__all__ = ["Member", "c_base", "find_member", "is_atom_class", "is_hook", "member_value", "plain_value", "walk"]
+__all__ = [
+    "Member",
+    "c_base",
+    "find_member",
+    "has_own_methods",
+    "is_atom_class",
+    "is_hook",
+    "member_value",
+    "plain_value",
+    "walk",
+]
 
 ABSENT, FUNCTION, STATIC, CLASS, PROPERTY, SLOT, GETSET, CMETHOD, DESCRIPTOR, PLAIN = range(10)
 HEAP_TYPE, IMMUTABLE_TYPE = 1 << 9, 1 << 8
@@ -104,6 +115,25 @@ def is_atom_class(cls: type) -> bool:
     """Is this a class of Python's, or of the program's, whose instances are values of a type of C with a class of their own?"""
     heap = cls.__flags__ & HEAP_TYPE and not cls.__flags__ & IMMUTABLE_TYPE
     return bool(heap) and c_base(cls) is not None and not issubclass(cls, enum.Enum)
+
+
+def has_own_methods(cls: type) -> bool:
+    """Has a class special methods of the program's, which operators and functions of C ask for?"""
+    if not cls.__flags__ & HEAP_TYPE:
+        return False
+    own = [c for c in cls.__mro__ if c.__flags__ & HEAP_TYPE and not is_library(c)]
+    return any(type(raw) is types.FunctionType and name in _ASKED for c in own for name, raw in vars(c).items())
+
+
+_ASKED = frozenset({
+    "__bool__", "__len__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__iter__", "__next__",
+    "__reversed__", "__getitem__", "__repr__", "__str__", "__format__", "__bytes__", "__int__", "__float__", "__complex__", "__index__", "__abs__",
+    "__neg__", "__pos__", "__invert__", "__round__", "__trunc__", "__floor__", "__ceil__", "__dir__", "__length_hint__", "__fspath__", "__sizeof__",
+    *(f"__{prefix}{name}__" for prefix in ("", "r") for name in (
+        "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+    )),
+})  # fmt: skip
+"""Methods that C code may call when it is handed an object: without those that make, change, call or look into one."""
 
 
 def plain_value(obj: object) -> object:

@@ -14,7 +14,7 @@ from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import ADDRESS, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, Known, Kwargs, Leaf, Obj, SliceValue, TupleValue, Value
+from torchjit_vm.capture.values import Const, Known, Kwargs, Leaf, SliceValue, TupleValue, Value
 
 __all__ = ["checked", "compute", "computed", "defines", "has_method", "is_not_implemented", "settled", "special_call"]
 
@@ -107,9 +107,9 @@ def settled(domain: CaptureDomain, value: Value) -> Value:
     return value
 
 
-def defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
+def defines(domain: CaptureDomain, value: Value, name: str) -> bool:
     """Does the class define this method in Python?"""
-    return members.find_member(domain, value.cls, name).kind == members.FUNCTION
+    return members.find_member(domain, type_of(domain, value), name).kind == members.FUNCTION
 
 
 def has_method(domain: CaptureDomain, value: Value, name: str) -> bool:

@@ -9,10 +9,13 @@ import types
 from collections.abc import Iterable
 from typing import Any, cast
 
-from torchjit_core.paths import Pinned
+from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.showing import shown
+from torchjit_core.storing import relied_on
 from torchjit_vm.capture import attributes, elements, members
+from torchjit_vm.capture.class_making import is_library
 from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.members import (
     ABSENT,
@@ -26,6 +29,7 @@ from torchjit_vm.capture.members import (
     STATIC,
     Member,
     find_member,
+    has_own_methods,
     member_value,
     walk,
 )
@@ -63,6 +67,9 @@ def _getattribute(domain: CaptureDomain, value: Known, name: str) -> Value | Fra
         return domain.call(pinned(domain, raw.fget, name), [value], {})
     if type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
         return BoundMethod(pinned(domain, raw, name), value)
+    hook = walk(cls.__mro__, "__getattr__")
+    if type(hook) is types.FunctionType and not is_library(hook) and not _is_plain(obj, name):
+        return domain.call(member_value(domain, find_member(domain, cls, "__getattr__")), [value, Const(name)], {})
     label = getattr(obj, "__name__", cls.__name__)
     if not hasattr(obj, name):
         _rely_on_absence(domain, obj, label, name)
@@ -81,6 +88,15 @@ def _rely_on_absence(domain: CaptureDomain, obj: object, label: str, name: str) 
         domain.guard_lacks(Pinned.of(obj, label), name)
 
 
+def _is_plain(obj: object, name: str) -> bool:
+    """Is there such an attribute, whatever `__getattr__` says?"""
+    try:
+        object.__getattribute__(obj, name)
+    except AttributeError:
+        return False
+    return True
+
+
 def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, name: str) -> Value:
     path = Pinned.of(module, module.__name__)
     if name in module.__dict__:
@@ -88,12 +104,36 @@ def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, 
     else:
         try:
             real = getattr(module, name)
-        except AttributeError as error:
-            _rely_on_absence(domain, module, module.__name__, name)
-            raise domain.error(AttributeError, str(error)) from None
+        except Exception as error:
+            _rely_on_refusal(domain, module, path, name, error)
+            if isinstance(error, AttributeError):
+                raise domain.error(AttributeError, str(error)) from None
+            raise domain.raised(from_real(domain, error)) from None
         result = wrap(domain, real, path.attr(name))
     value.attrs[name] = result
     return result
+
+
+def _rely_on_refusal(
+    domain: CaptureDomain, module: types.ModuleType, path: AccessPath, name: str, refusal: Exception
+) -> None:
+    """The module has no such attribute, or has code that says so: it is asked in each call, as plain Python would."""
+    domain.guard_lacks(path, name)
+    if type(module) is types.ModuleType and "__getattr__" not in module.__dict__:
+        domain.guard_type(path, types.ModuleType)
+        domain.guard_lacks(path, "__getattr__")
+        return
+
+    kind, text = type(refusal), str(refusal)
+
+    def refuses(other: object) -> bool:
+        try:
+            getattr(other, name)
+        except Exception as error:
+            return type(error) is kind and str(error) == text
+        return False
+
+    domain.guard_test(("refuses", path, name), path, refuses, f"not hasattr({path}, {name!r})")
 
 
 def _real_function_attr(domain: CaptureDomain, value: Known, function: types.FunctionType, name: str) -> Value:
@@ -256,18 +296,25 @@ def _settled(domain: CaptureDomain, key: Value) -> bool:
     return isinstance(key, Obj) and key.real is not NEW and key.path is not None and not key.written
 
 
+def _raw(domain: CaptureDomain, self: Known) -> object:
+    """The object itself, for real code, which may ask methods of the program's that nobody sees: they count in other processes."""
+    if has_own_methods(type(self.obj)):
+        relied_on(self.obj)
+    return self.obj
+
+
 register(
     Known,
     TypeSlots(
         getattribute=_getattribute,
         richcompare=compare_real,
-        bool=lambda domain, self: bool(self.obj),
+        bool=lambda domain, self: bool(to_raw(domain, self)),
         length=_length,
         iter=_iter,
         contains=_contains,
         getitem=_getitem,
         type_of=lambda domain, self: type(self.obj),
-        raw=lambda domain, self: self.obj,
+        raw=_raw,
         is_constant=lambda domain, self: True,
     ),
 )
