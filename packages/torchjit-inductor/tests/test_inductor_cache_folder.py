@@ -5,11 +5,13 @@ import errno
 import fcntl
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -397,3 +399,28 @@ def test_commands_that_do_not_run_are_refused_by_name(command: str) -> None:
     with pytest.raises(UserError, match="CXX") as caught:
         find_compiler(command, 16, "CXX")
     assert repr(command) in str(caught.value)
+
+
+def test_threads_that_build_first_keep_their_scratch_folders(tmp_path: Path) -> None:
+    """The folder around them is made by whoever is first; a file of its name goes. Nobody takes away what another has made."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def build_in(folder: Path, together: threading.Barrier) -> bool:
+        together.wait(10)
+        with folders.scratch_folder(folder) as scratch:
+            (scratch / "kernels.cpp").write_text("")
+            together.wait(10)
+            return (scratch / "kernels.cpp").exists()
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for k in range(40):
+                folder = tmp_path / str(k)
+                folder.mkdir()
+                if k % 2:
+                    (folder / folders.SCRATCH).touch()
+                together = threading.Barrier(4)
+                assert all([made.result(30) for made in [pool.submit(build_in, folder, together) for _ in range(4)]])
+    finally:
+        sys.setswitchinterval(interval)

@@ -177,8 +177,11 @@ def scratch_folder(folder: Path) -> Iterator[Path]:
         OSError: it cannot be made.
     """
     parent = folder / SCRATCH
-    if not parent.is_dir():
-        clear(parent)
+    try:
+        parent.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:  # a file has its name
+        with contextlib.suppress(OSError):  # no `clear`: if another thread was faster, its folders are in there
+            parent.unlink()
         parent.mkdir(mode=0o700, exist_ok=True)
     _sweep(parent, "")
     with tempfile.TemporaryDirectory(prefix=f"{_owner()}-", dir=parent, ignore_cleanup_errors=True) as scratch:
