@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import torchjit
-import torchjit_session.collector
+import torchjit_core.collector
 
 
 class Inner(torch.nn.Module):
@@ -228,7 +228,7 @@ for imported in ("torchjit", "torch._dynamo"):
 
 def test_cycles_do_not_wait_for_ever(monkeypatch):
     """Objects that are filed as old without being looked at are looked at after so many of them."""
-    monkeypatch.setattr(torchjit_session.collector, "_DUE", 1_000)
+    monkeypatch.setattr(torchjit_core.collector, "_DUE", 1_000)
 
     class Node:
         pass

@@ -264,3 +264,18 @@ def test_a_module_that_gets_a_getattr(store: Path, monkeypatch: pytest.MonkeyPat
         compiled: Any = torchjit.compile(f, backend="aot_eager", isolate_recompiles=True)
         told.append((_outcome(compiled), _outcome(f)))
     assert all(a == b for a, b in told) and len({a[0] for a, _ in told}) == 3
+
+
+def test_a_warning_is_about_the_line_that_the_code_has_now(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asking", None)
+    text = "import warnings\ndef g(): warnings.warn('hey')\ndef f(x):\n    g()\n    return x + 1\n"
+    lines = []
+    for above in ("", "\n\n", "# a line\n"):
+        compiled: Any = torchjit.compile(
+            _module("asking", above + text).f, backend="aot_eager", isolate_recompiles=True
+        )
+        with pytest.warns(UserWarning, match="hey") as told:
+            compiled(torch.ones(3))
+        assert compiled.compiled.stats.graph_break_count == 0
+        lines.append([(w.filename, w.lineno, compiled.compiled.stats.regions[0].storage) for w in told])
+    assert lines == [[("asking.py", 2, "stored")], [("asking.py", 4, "loaded")], [("asking.py", 3, "loaded")]]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from torchjit_core import collector
 from torchjit_core.events import listen
 from torchjit_core.marks import SizeMark
 from torchjit_core.reasons import InvalidIR, NotYet, UserError, UserIndexError, UserTypeError, reason
@@ -19,7 +20,6 @@ from torchjit_frame import FrontDoor
 from torchjit_fx.marks import MARKS
 from torchjit_session import (
     callables,
-    collector,
     comparison,
     control,
     disabling,

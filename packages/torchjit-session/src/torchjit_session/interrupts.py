@@ -17,10 +17,10 @@ from typing import Any, NoReturn, TypeVar, final
 
 import torch
 
+from torchjit_core.collector import program_has_frozen
 from torchjit_core.handlers import HANDLED, codes_of_handlers, hear
 from torchjit_frame import HeardHandler, is_eager, set_eager
 from torchjit_fx import ProcessState
-from torchjit_session.collector import program_has_frozen
 
 __all__ = ["CompilationScope", "compiled_later"]
 

@@ -22,6 +22,7 @@ import torchjit_aot
 import torchjit_guards
 import torchjit_vm
 from torchjit_core import events
+from torchjit_core.collector import collector_paused, collector_resumed
 from torchjit_core.failures import using_policy
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import NotYet, TorchjitError, UserError
@@ -35,7 +36,6 @@ from torchjit_report.recompiles import Recompile, recompile_of
 from torchjit_session import inlining
 from torchjit_session.backend_calls import is_ours
 from torchjit_session.call_chain import CallSite
-from torchjit_session.collector import collector_paused, collector_resumed
 from torchjit_session.counters import counters
 from torchjit_session.failures import Failures
 from torchjit_session.interrupts import CompilationScope

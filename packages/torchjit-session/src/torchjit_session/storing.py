@@ -19,6 +19,7 @@ import attrs
 
 import torchjit_guards
 from torchjit_core import events, storing
+from torchjit_core.collector import collector_paused
 from torchjit_core.failures import failures_are_raised
 from torchjit_core.guards import distinct
 from torchjit_core.handlers import let_through
@@ -28,7 +29,6 @@ from torchjit_core.showing import shortened
 from torchjit_core.storing import NotStorable, NotYetStorable
 from torchjit_core.user_errors import NotCompiledAhead
 from torchjit_frame import Entry, FrontDoor, eager
-from torchjit_session.collector import collector_paused
 from torchjit_session.counters import counters
 from torchjit_session.rerun import OnRaise
 from torchjit_session.site_keys import key_parts

@@ -7,8 +7,8 @@ object that is met twice is written once, so identity and cycles come back.
 
 from __future__ import annotations
 
+from torchjit_core.collector import collector_paused
 from torchjit_core.handlers import let_through, raised_in_handler
-from torchjit_store.collector import collector_paused
 from torchjit_store.decoding import decoded
 from torchjit_store.document import Document, Externals, FormatError, Lookup, References
 from torchjit_store.stale import Stale

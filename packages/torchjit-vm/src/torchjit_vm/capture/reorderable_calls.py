@@ -156,8 +156,7 @@ def _put_off_warning(
     if depth > len(frames) or not _warnings_as_usual(domain):
         return None
     about = Standin.of(frames[-depth])
-    place = [Const(about.code.co_filename), Const(about.location.lineno)]
-    return put_off(domain, runtime.warn, [message, Known(kind), *place, Known(about.globals)], {})
+    return put_off(domain, runtime.warn, [message, Known(kind), Known(about.location), Known(about.globals)], {})
 
 
 def _is_none(domain: CaptureDomain, given: Value | None) -> bool:

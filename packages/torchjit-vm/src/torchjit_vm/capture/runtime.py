@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CellType, CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
+from torchjit_core.location import CodeLocation
 from torchjit_core.paths import own_attr
 from torchjit_vm.type_labels import type_label
 
@@ -267,10 +268,11 @@ def random_generator(state: tuple[object, ...]) -> random.Random:
     return made
 
 
-def warn(text: str, category: type[Warning], filename: str, lineno: int, globals: dict[str, Any]) -> None:
-    """`warnings.warn`, about a line of a module."""
+def warn(text: str, category: type[Warning], where: CodeLocation, globals: dict[str, Any]) -> None:
+    """`warnings.warn`, about a line of a module: a location, which an entry on disk moves with its function."""
     registry = globals.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(text, category, filename, lineno, globals.get("__name__") or "<string>", registry)
+    module = globals.get("__name__") or "<string>"
+    warnings.warn_explicit(text, category, where.filename, where.lineno, module, registry)
 
 
 def resume_enter(manager: object) -> tuple[object, object]:

@@ -97,7 +97,7 @@ def _is_plain(obj: object, name: str) -> bool:
     return True
 
 
-def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, name: str) -> Value:
+def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, name: str) -> Value | Frame[Value]:
     path = Pinned.of(module, module.__name__)
     if name in module.__dict__:
         result = wrap(domain, module.__dict__[name], path.instance_attr(name))
@@ -105,6 +105,10 @@ def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, 
         try:
             real = getattr(module, name)
         except Exception as error:
+            hook = module.__dict__.get("__getattr__")
+            if type(module) is types.ModuleType and type(hook) is types.FunctionType and not is_library(hook):
+                domain.guard_lacks(path, name)
+                return domain.call(wrap(domain, hook, path.instance_attr("__getattr__")), [Const(name)], {})
             _rely_on_refusal(domain, module, path, name, error)
             if isinstance(error, AttributeError):
                 raise domain.error(AttributeError, str(error)) from None

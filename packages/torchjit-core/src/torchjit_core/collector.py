@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector during a capture.
+"""Python's cyclic garbage collector during a capture, and while an entry is written or read.
 
 A capture makes some hundred thousand objects. With torch and a model library loaded, the collections that this sets off take as long as the
 capture itself (0.2 of 0.7 s for 48 layers of Llama). It leaves next to no cycles behind (tests see to that), so there is nothing for
