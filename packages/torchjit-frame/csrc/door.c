@@ -462,6 +462,89 @@ call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathere
     return on_raise == NULL ? result : run_again(door, thread, on_raise, call);
 }
 
+/* The original in place of the target, and of the targets of all doors that it calls. */
+static PyObject *
+call_original(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered, Invocation *call)
+{
+    gathered_release(gathered);
+    entry->hits++;
+    int eager = thread->eager;
+    thread->eager = 1;
+    PyObject *result = door_run_original(door, call);
+    if (call->tail && door->code == NULL) {
+        result = finish_tail_calls(thread, result);
+    }
+    thread->eager = eager;
+    return result;
+}
+
+/* Tells `done` what came of a call: the result, or nothing where an exception is set. Takes over both references. */
+static PyObject *
+tell_trial(FrameThread *thread, PyObject *done, PyObject *result)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    thread->hook_suspended++;
+    PyObject *told = result == NULL ? PyObject_CallNoArgs(done) : PyObject_CallOneArg(done, result);
+    thread->hook_suspended--;
+    Py_DECREF(done);
+    if (type != NULL) {
+        PyErr_Clear();
+        PyErr_Restore(type, error, traceback);
+    }
+    else if (told == NULL) {
+        Py_CLEAR(result);
+    }
+    Py_XDECREF(told);
+    return result;
+}
+
+/* What the entry's trial answers. 1: `*done` is a new reference to what is told; 0: the call is as any other; -1: an exception is set. */
+static int
+ask_trial(FrameThread *thread, Entry *entry, int *runs_original, PyObject **done)
+{
+    PyObject *trial = Py_NewRef(entry->trial);
+    thread->hook_suspended++;
+    PyObject *answer = PyObject_CallOneArg(trial, (PyObject *)entry);
+    thread->hook_suspended--;
+    Py_DECREF(trial);
+    int status = answer == NULL ? -1 : answer != Py_None;
+    if (status > 0 && !(PyTuple_Check(answer) && PyArg_ParseTuple(answer, "pO:trial", runs_original, done))) {
+        PyErr_Format(PyExc_TypeError, "the trial of an Entry returns None or (runs_original, done), not '%.200s'",
+                     Py_TYPE(answer)->tp_name);
+        status = -1;
+    }
+    if (status > 0) {
+        Py_INCREF(*done);
+    }
+    Py_XDECREF(answer);
+    return status;
+}
+
+/* A call of an entry whose target is on trial, or has been found to be worse than the original. */
+static Py_NO_INLINE PyObject *
+call_detoured(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered, Invocation *call)
+{
+    int runs_original = entry->runs_original;
+    PyObject *done = NULL;
+    if (entry->trial != NULL && ask_trial(thread, entry, &runs_original, &done) < 0) {
+        gathered_release(gathered);
+        return NULL;
+    }
+    PyObject *result = runs_original ? call_original(door, thread, entry, gathered, call)
+                                     : call_entry(door, thread, entry, gathered, call);
+    return done == NULL ? result : tell_trial(thread, done, result);
+}
+
+static inline PyObject *
+follow(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered, Invocation *call)
+{
+    if (__builtin_expect(entry->detour, 0)) {
+        return call_detoured(door, thread, entry, gathered, call);
+    }
+    return call_entry(door, thread, entry, gathered, call);
+}
+
 static PyObject *
 miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call, PyObject *seen)
 {
@@ -476,7 +559,7 @@ miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *c
     compile_lock_release(&door->lock, thread);
     PyObject *result = NULL;
     if (status > 0) {
-        result = call_entry(door, thread, found, &gathered, call);
+        result = follow(door, thread, found, &gathered, call);
     }
     else if (status == 0) {
         result = door_run_original(door, call);
@@ -545,7 +628,7 @@ pick_and_call(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invo
                      ? pick_entry_ranged(door, thread, entries, slots, &found, &gathered)
                      : pick_entry(door, entries, slots, &found, &gathered);
     if (status > 0) {
-        result = call_entry(door, thread, found, &gathered, call);
+        result = follow(door, thread, found, &gathered, call);
     }
     else if (status == 0) {
         result = door->sealed ? door_run_original(door, call) : miss(door, thread, slots, call, entries);

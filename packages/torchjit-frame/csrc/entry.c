@@ -93,6 +93,7 @@ entry_traverse(Entry *self, visitproc visit, void *arg)
     Py_VISIT(self->on_raise);
     Py_VISIT(self->capsule);
     Py_VISIT(self->scope);
+    Py_VISIT(self->trial);
     return 0;
 }
 
@@ -106,6 +107,8 @@ entry_clear(Entry *self)
     Py_CLEAR(self->data);
     Py_CLEAR(self->on_raise);
     Py_CLEAR(self->scope);
+    self->detour = self->runs_original;
+    Py_CLEAR(self->trial);
     return 0;
 }
 
@@ -250,7 +253,7 @@ static PyMemberDef entry_members[] = {
     {"target", T_OBJECT, offsetof(Entry, target), READONLY, "called with the gathered objects on a hit"},
     {"unwrap", T_PYSSIZET, offsetof(Entry, unwrap), READONLY, "the item of the target's result to return; -1: all of it"},
     {"data", T_OBJECT, offsetof(Entry, data), READONLY, "the maker's own object"},
-    {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, "how often the target was called"},
+    {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, "calls that it served"},
     {"enabled", T_BOOL, offsetof(Entry, enabled), 0, "a disabled entry is passed over"},
     {NULL, 0, 0, 0, NULL},
 };
@@ -267,7 +270,47 @@ entry_on_raise(Entry *self, void *Py_UNUSED(closure))
     return Py_NewRef(self->on_raise == NULL ? Py_None : self->on_raise);
 }
 
+static PyObject *
+entry_trial(Entry *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->trial == NULL ? Py_None : self->trial);
+}
+
+static int
+entry_set_trial(Entry *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value != NULL && value != Py_None && !PyCallable_Check(value)) {
+        PyErr_Format(PyExc_TypeError, "the trial of an Entry must be callable or None, not '%.200s'", Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    PyObject *trial = value == NULL || value == Py_None ? NULL : Py_NewRef(value);
+    self->detour = trial != NULL || self->runs_original;
+    Py_XSETREF(self->trial, trial);
+    return 0;
+}
+
+static PyObject *
+entry_runs_original(Entry *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(self->runs_original);
+}
+
+static int
+entry_set_runs_original(Entry *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    int truth = value == NULL ? 0 : PyObject_IsTrue(value);
+    if (truth < 0) {
+        return -1;
+    }
+    self->runs_original = (char)truth;
+    self->detour = truth || self->trial != NULL;
+    return 0;
+}
+
 static PyGetSetDef entry_getset[] = {
+    {"trial", (getter)entry_trial, (setter)entry_set_trial, "what is asked before each call, or None", NULL},
+    {"runs_original", (getter)entry_runs_original, (setter)entry_set_runs_original,
+     "whether the original function is called in place of the target", NULL},
     {"on_raise", (getter)entry_on_raise, NULL, "what is asked about an exception of the target, or None", NULL},
     {"hook", (getter)entry_hook, NULL, "what is asked about functions that the target calls, or None", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -286,6 +329,9 @@ PyTypeObject Entry_Type = {
               "then the original function is called with the arguments of the call, as if the target had not been, and the callable,\n"
               "without arguments, once that has returned. What either of the two raises reaches the caller. The original is no longer\n"
               "in the hook's scope, and the hook is suspended while it runs.\n\n"
+              "While its attribute `runs_original` is true, calls that the guard holds for run the original function, with everything that\n"
+              "is compiled inside of it eager, too. While `trial` is callable, `trial(entry)` says before each call what is to run: None for the\n"
+              "target, or `(runs_original, done)`; then `done(result)` is called behind it, or `done()` if it has raised.\n\n"
               "Raises:\n    TypeError: the guard, the target, the hook or on_raise cannot be called.\n    ValueError: unwrap < -1.",
     .tp_basicsize = sizeof(Entry),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,

@@ -21,6 +21,9 @@ typedef struct {
     Py_ssize_t unwrap;
     unsigned long long hits;
     char enabled;
+    char detour;                      /* whether calls look at the next two: one test on the way of all others */
+    char runs_original;               /* the original is called in place of the target */
+    PyObject *trial;                  /* what is asked before each call, or NULL */
     PyObject *weakrefs;
 } Entry;
 

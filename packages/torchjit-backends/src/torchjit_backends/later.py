@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 
 from torchjit_backends.options import Options
-from torchjit_session.backend_calls import Backend
+from torchjit_session.backend_calls import Backend, Runs
 
 if TYPE_CHECKING:  # what it imports later
     import torch
@@ -25,12 +25,16 @@ class LaterBackend:
     Args:
         make: imports what it needs, and makes it.
         stored_as: what tells it from others in the keys of entries on disk; None: nothing of it is stored.
+        runs: how what it makes runs beside eager code; None: nobody takes it for its speed.
     """
 
-    def __init__(self, make: Callable[[], Backend], stored_as: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, make: Callable[[], Backend], stored_as: Mapping[str, Any] | None, runs: Runs | None = None
+    ) -> None:
         self._make = make
         self._made: Backend | None = None
         self.stored_as = stored_as
+        self.runs = runs
 
     @property
     def is_loaded(self) -> bool:
@@ -59,7 +63,8 @@ def inductor_backend(options: Options, kernels: InductorSettings) -> LaterBacken
 
         return pipeline.inductor_backend(options, kernels)
 
-    return LaterBackend(make, _stored_as("inductor", options, kernels.compiler))
+    runs = Runs(draws_as_eager=options.fallback_random, records=options.cudagraphs)
+    return LaterBackend(make, _stored_as("inductor", options, kernels.compiler), runs)
 
 
 def aot_eager_backend(options: Options) -> LaterBackend:

@@ -32,6 +32,8 @@ class Entry:
     @property
     def on_raise(self) -> Callable[[BaseException], BaseException | Callable[[], object]] | None: ...
     enabled: bool
+    runs_original: bool
+    trial: Callable[[Entry], tuple[bool, Callable[..., object]] | None] | None
 
 @final
 class TailCall:

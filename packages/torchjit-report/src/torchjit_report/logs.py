@@ -71,6 +71,7 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
                 else f" ({f['kernel_seconds'] * 1e6:.1f} us with what joins it, {f['library_seconds'] * 1e6:.1f} us as calls and kernels)"
             )
         ),
+        "compared_with_eager": lambda: f"{f['function']}: {f['choice']}",
         "entry_loaded": lambda: (
             f"{f['function']} ({where}) loaded from disk in {f['seconds']:.3f} s; compiling it took {f['built_in']:.2f} s"
         ),
@@ -115,8 +116,8 @@ _NAMES: dict[str, tuple[tuple[str, ...], str]] = {
     "fusion": (("not_fused",), "what was not fused, and why"),
     "autotuning": (("autotune", "product_settled"), "what was measured, and what was chosen"),
     "perf_hints": (
-        ("fallback", "cudagraph_timed", "graph_break", "recompile"),
-        "what costs time: fallbacks to eager, recompiles, graph breaks, CUDA graphs that do not pay",
+        ("fallback", "compared_with_eager", "cudagraph_timed", "graph_break", "recompile"),
+        "what costs time: fallbacks to eager, what eager code is faster at, recompiles, graph breaks, CUDA graphs that do not pay",
     ),
     "cudagraphs": (
         ("fallback", "cudagraph_captured", "cudagraph_timed"),
@@ -139,6 +140,7 @@ _COMPONENTS: dict[str, dict[int, tuple[str, ...]]] = {
             *_ERRORS,
             "compile_start",
             "compile_end",
+            "compared_with_eager",
             "entry_loaded",
             "graph_break",
             "recompile",

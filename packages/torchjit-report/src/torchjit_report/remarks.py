@@ -35,6 +35,7 @@ def _symbols(f: Fields) -> str:
 KINDS: Final[dict[str, Callable[[Fields], str]]] = {
     "autotune_process_failed": lambda f: f"the process that measures kernels failed: {_of(f, 'detail')}",
     "compile_worker_failed": lambda f: f"a process that compiles kernels failed: {_of(f, 'detail')}",
+    "compared_with_eager": lambda f: _of(f, "choice"),
     "cudagraph_captured": lambda f: f"CUDA graph recorded, number {_of(f, 'recordings')} of {_of(f, 'graph')}",
     "entry_differs": lambda f: f"what was loaded from disk differs from what is captured: {_of(f, 'detail')}",
     "entry_loaded": lambda f: "loaded from disk: no capture and no compilation",

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
+import attrs
 import torch
 
 import torchjit_aot
@@ -18,7 +19,7 @@ from torchjit_core.reasons import UserTypeError, reason
 from torchjit_core.turns import others_may_go_on
 from torchjit_core.user_errors import told
 
-__all__ = ["Backend", "GraphRaised", "aot_eager", "call_backend", "is_ours", "with_arguments"]
+__all__ = ["Backend", "GraphRaised", "Runs", "aot_eager", "call_backend", "is_ours", "runs_of", "with_arguments"]
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
 """`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
@@ -57,6 +58,28 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 def is_ours(compiler: Backend) -> bool:
     """Is it a backend of this package, and not one that somebody registered or passed?"""
     return getattr(compiler, "__module__", None) in _OURS
+
+
+@final
+@attrs.frozen
+class Runs:
+    """How what a backend makes runs beside eager code; an attribute `runs` of the backend.
+
+    Attributes:
+        draws_as_eager: its random numbers are those of eager code.
+        records: it records CUDA graphs, which rest on the order of calls.
+    """
+
+    draws_as_eager: bool
+    records: bool
+
+
+def runs_of(compiler: Backend) -> Runs | None:
+    """The same, of somebody else's backend with what is not known; None for those of ours that nobody takes for their speed."""
+    found = getattr(compiler, "runs", None)
+    if isinstance(found, Runs):
+        return found
+    return None if is_ours(compiler) else Runs(draws_as_eager=False, records=False)
 
 
 def call_backend(compiler: Backend, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -101,6 +101,8 @@ class Explanation:
                 f"[{region.compile_id}] {region.function}: {region.seconds:.3f} s, "
                 f"{len(region.guards)} guards ({region.cause})"
             )
+            if region.compared is not None:
+                lines.append(f"    {region.compared}")
         if self.store is not None:
             lines += str(self.store).splitlines()
         number: Counter[str] = Counter()
@@ -239,6 +241,7 @@ def _region(site: Site, made: Specialization, hits: int, sites: Mapping[tuple[An
         phases=_phases(made),
         storage=made.storage,
         texts=made.texts,
+        compared=None if made.trial is None else made.trial.choice,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import torch
 from torchjit_core.location import CodeLocation
 from torchjit_report.recompiles import Recompile
 from torchjit_session.call_chain import CallSite, shown_calls
+from torchjit_session.trials import Choice
 
 __all__ = ["BreakInfo", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "RegionNode", "StoreInfo"]
 
@@ -138,6 +139,7 @@ class RegionInfo:
         phases: where the time of its compilation went.
         storage: what became of it on disk: "loaded", "stored", "not stored: " and why; "" where nothing was tried.
         texts: of one that was loaded, the code of its graphs, which are not there.
+        compared: with eager code, and which of the two is kept; None where that was not asked for, or is not known yet.
     """
 
     compile_id: str
@@ -157,6 +159,7 @@ class RegionInfo:
     phases: tuple[PhaseInfo, ...] = ()
     storage: str = ""
     texts: tuple[str, ...] = ()
+    compared: Choice | None = None
 
 
 @final

@@ -11,7 +11,9 @@ from torchjit_core.kinds import choice
 from torchjit_session.backend_calls import Backend
 from torchjit_store.settings import Mode, StoreSettings
 
-__all__ = ["Host", "Settings"]
+__all__ = ["Comparing", "ComparingMode", "Host", "Settings"]
+
+ComparingMode = Literal["off", "on", "report"]
 
 _OURS = {"upstream": ""}
 """Metadata of settings that upstream does not have."""
@@ -50,6 +52,8 @@ class Settings:
         caches: keep kernels and compiled entries on disk between processes.
         store: compiled entries on disk, which spare a later process capture and compilation: `on` reads and writes them, `read` only reads,
             `verify` also captures and compares what it has read, `off` does nothing.
+        never_slower: `on` runs a few of the program's own calls of each compiled function as eager code, times both, and keeps what is
+            faster; `report` only tells (`torchjit.explain`, the report, the log `perf_hints`); `off` compares nothing.
         disable: compile nothing: what has no specialisation runs as it is.
         suppress_errors: errors of a backend that the program passed do not reach it either, where nothing else says what
             they do: a warning, and the code runs as it is.
@@ -80,8 +84,28 @@ class Settings:
         default="off",
         metadata={**_OURS, "kind": choice("off", "on", "read", "verify"), "read": "before each compilation"},
     )
+    never_slower: ComparingMode = attrs.field(
+        default="off",
+        metadata={**_OURS, "kind": choice("off", "on", "report"), "read": "before each compilation"},
+    )
     disable: bool = attrs.field(default=False, metadata={"read": "before each compilation"})
     suppress_errors: bool = attrs.field(default=False, metadata={"read": "when a backend fails"})
+
+
+@final
+@attrs.frozen
+class Comparing:
+    """How compiled code is compared with eager code.
+
+    Attributes:
+        mode: as the setting `never_slower`.
+        cache_dir: where choices are kept; None is the user's cache folder.
+        keeps: are they kept between processes?
+    """
+
+    mode: ComparingMode = "off"
+    cache_dir: str | None = None
+    keeps: bool = False
 
 
 @final
@@ -94,9 +118,11 @@ class Host:
         is_off: is nothing to be compiled?
         lookup_backend: the backend of a name, or of what the program passed.
         store: where compiled entries are kept now, and what is done with them.
+        comparing: how compiled code is compared with eager code now.
     """
 
     settings: Callable[[], Settings]
     is_off: Callable[[], bool]
     lookup_backend: Callable[[str | Backend], Backend]
     store: Callable[[], StoreSettings] = StoreSettings
+    comparing: Callable[[], Comparing] = Comparing

@@ -313,6 +313,7 @@ class Site:
                 from torchjit_session import storing  # noqa: PLC0415
 
                 storing.save(self, slots, entry, origin)
+            self._compare(slots, entry)
         return entry
 
     def _loaded(self, slots: tuple[Any, ...]) -> Entry | None:
@@ -325,7 +326,18 @@ class Site:
         policy = using_policy(self.terms.failure_policy())
         with policy, events.activity("load"):
             found = storing.load(self, slots)
+        if found is not None:
+            self._compare(slots, found)
         return found
+
+    def _compare(self, slots: tuple[Any, ...], entry: Entry) -> None:
+        """Put a new entry on trial beside eager code, if the setting `never_slower` says so."""
+        if self.terms.host.comparing().mode == "off" or self.first_by_aot_eager or self.owner.measures_guards:
+            return
+        # Imported here: a setting that most programs leave alone.
+        from torchjit_session import never_slower  # noqa: PLC0415
+
+        never_slower.begin(self, slots, entry)
 
     def place(self, made: Specialization, slots: tuple[Any, ...]) -> None:
         """Note where the code that people know is."""

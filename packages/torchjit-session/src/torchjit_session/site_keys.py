@@ -36,7 +36,7 @@ UNUSUAL = reason(
 _SAYS_NOTHING = frozenset(
     {
         "recompile_limit", "accumulated_recompile_limit", "large_capture_nodes", "large_capture_seconds", "on_error", "caches",
-        "store", "disable", "suppress_errors",
+        "store", "never_slower", "disable", "suppress_errors",
     }
 )  # fmt: skip
 """Settings that no compiled code depends on."""

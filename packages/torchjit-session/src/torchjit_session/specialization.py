@@ -17,6 +17,8 @@ from torchjit_session.counters import counters
 if TYPE_CHECKING:
     import torchjit_vm
     from torchjit_guards.costs import GuardCosts
+    from torchjit_session.eager_facts import EagerFacts
+    from torchjit_session.trials import Trial
 
 __all__ = ["CaptureOrigin", "Specialization"]
 
@@ -61,6 +63,8 @@ class Specialization:
         ranges: of the profiler, by `record_function` in the region.
         texts: of one that was loaded from disk, the code of the graphs, which are not there.
         unstored: what is left to do to store it on disk.
+        eager_facts: of its graphs, of one that was loaded from disk.
+        trial: of it and of eager code, if there is one.
         storage: what became of it there: "loaded", "stored", "not stored: " and why; "" where nothing was tried.
     """
 
@@ -85,6 +89,8 @@ class Specialization:
     ranges: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     unstored: object = None
+    eager_facts: EagerFacts | None = None
+    trial: Trial | None = None
     storage: str = ""
 
     def __attrs_post_init__(self) -> None:

@@ -30,6 +30,7 @@ from torchjit_core.storing import NotStorable, NotYetStorable
 from torchjit_core.user_errors import NotCompiledAhead
 from torchjit_frame import Entry, FrontDoor, eager
 from torchjit_session.counters import counters
+from torchjit_session.eager_facts import EagerFacts, facts_of
 from torchjit_session.rerun import OnRaise
 from torchjit_session.site_keys import key_parts
 from torchjit_session.specialization import CaptureOrigin, Specialization
@@ -265,6 +266,7 @@ def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float
     made = Specialization(
         f"{site.number}/{len(site.specializations)}", f"{LOADED}, built in {entry.seconds:.2f} s", guards=entry.guards, breaks=entry.breaks, source=entry.source,
         ranges=entry.ranges, settings=site.terms.settings, texts=entry.graphs, storage="loaded",
+        eager_facts=entry.eager_facts if isinstance(entry.eager_facts, EagerFacts) else None,
     )  # fmt: skip
     site.place(made, slots)
     on_raise = None
@@ -387,7 +389,7 @@ def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin
         stored = StoredEntry(
             tuple(distinct(made.guards)), captured.gather, captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
             captured.continuations, entry.hook is not None, captured.source, tuple(gm.code for gm in made.graphs), made.ranges,
-            site.history.copy(), made.cause, made.seconds,
+            site.history.copy(), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None,
         )  # fmt: skip
         if site.shelf is not None and site.shelf.expected is not None:
             expected, site.shelf.expected = site.shelf.expected, None

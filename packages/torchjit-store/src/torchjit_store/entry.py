@@ -56,6 +56,7 @@ class StoredEntry:
         history: the sizes that the region had been called with, this call's among them.
         cause: why it was compiled.
         seconds: wall time of its capture and compilation.
+        eager_facts: what is to be known to let calls of it run as eager code.
     """
 
     guards: tuple[Guard, ...]
@@ -72,6 +73,7 @@ class StoredEntry:
     history: object = None
     cause: str = ""
     seconds: float = 0.0
+    eager_facts: object = None
 
 
 def pack(

@@ -44,13 +44,17 @@ def site_key(parts: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def process_parts() -> dict[str, Any]:
+def process_parts(*, own_code: bool = True) -> dict[str, Any]:
     """What this process depends on: Python, torch and what it runs on, the processor, GPUs, threads, torchjit itself.
 
-    Threads and GPUs are asked each time (a program sets the first, and starts the second); the rest is found out once.
+    Without `own_code` torchjit counts by its version alone, which takes no look into its files. Threads and GPUs are asked each time (a program sets the first, and starts the second); the rest is found out once.
     """
     torch: Any = sys.modules.get("torch")
-    parts: dict[str, Any] = {"python": _python(), "machine": _machine(), "torchjit": code_digest()}
+    parts: dict[str, Any] = {
+        "python": _python(),
+        "machine": _machine(),
+        "torchjit": code_digest() if own_code else _version("torchjit"),
+    }
     if torch is not None:
         gpus = _gpus() if torch.version.cuda is not None and torch.cuda.is_initialized() else None
         parts |= {"torch": _torch(), "threads": torch.get_num_threads(), "gpus": gpus}

@@ -12,7 +12,7 @@ import attrs
 import torch
 
 from torchjit.backends import eager, get_default_backend, inductor_backend, lookup_backend
-from torchjit.config import config, store_settings
+from torchjit.config import comparing, config, store_settings
 from torchjit.environment import read_environment
 from torchjit.exc import UserError, told
 from torchjit.options import Options, make_options
@@ -37,7 +37,7 @@ __all__ = ["compilation_of", "compile", "compile_with", "is_compiled", "replace_
 _C = TypeVar("_C", bound=Callable[..., Any])
 """What is compiled keeps its type: a function its signature, a module its class."""
 
-_HOST = Host(config.snapshot, config.is_off, lookup_backend, store_settings)
+_HOST = Host(config.snapshot, config.is_off, lookup_backend, store_settings, comparing)
 
 BAD_ARGUMENT = reason(
     "TJ-API-031",

@@ -25,10 +25,10 @@ from torchjit.instead import SETTINGS
 from torchjit_core.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, SOURCES, number
 from torchjit_core.reasons import reason
 from torchjit_session import upstream
-from torchjit_session.settings import Settings
+from torchjit_session.settings import Comparing, Settings
 from torchjit_store.settings import StoreSettings
 
-__all__ = ["Config", "Settings", "config", "describe_settings", "store_settings"]
+__all__ = ["Config", "Settings", "comparing", "config", "describe_settings", "store_settings"]
 
 BAD_SETTING = reason(
     "TJ-API-061",
@@ -165,6 +165,13 @@ def store_settings() -> StoreSettings:
         secret=None if environment.bundle_key is None else environment.bundle_key.encode(),
         trusts_remote=environment.trust_remote,
     )
+
+
+def comparing() -> Comparing:
+    """How compiled code is compared with eager code now."""
+    environment, settings = read_environment(), config.snapshot()
+    keeps = settings.caches and not environment.caches_off
+    return Comparing(environment.never_slower or settings.never_slower, environment.cache_dir, keeps)
 
 
 def bundle_secret(key: str | bytes | None) -> bytes | None:

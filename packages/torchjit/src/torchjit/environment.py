@@ -15,6 +15,7 @@ import attrs
 from torchjit.described import Described
 from torchjit.exc import UserError
 from torchjit_core.variables import BAD_VARIABLE, ON, flag, one_of, seconds, wrong_variable
+from torchjit_session.settings import ComparingMode
 from torchjit_store.settings import Mode
 
 __all__ = ["BAD_VARIABLE", "VARIABLES", "Environment", "read_environment"]
@@ -48,6 +49,9 @@ VARIABLES = (
     ),
     Described(
         "TORCHJIT_STORE", "`on`, `off`, `read` or `verify`", "", "The setting `store`, and over it.", "", "before each compilation"
+    ),
+    Described(
+        "TORCHJIT_NEVER_SLOWER", "`on`, `off` or `report`", "", "The setting `never_slower`, and over it.", "", "before each compilation"
     ),
     Described(
         "TORCHJIT_REMOTE_CACHE", "a URL that fsspec knows", "", "Compiled entries that are not on this machine are looked for there, and written there.",
@@ -99,6 +103,7 @@ class Environment:
     cache_dir: str | None = None
     caches_off: bool = False
     store: Mode | None = None
+    never_slower: ComparingMode | None = None
     remote_cache: str | None = None
     bundle_key: str | None = attrs.field(default=None, repr=False)
     trust_remote: bool = False
@@ -140,6 +145,9 @@ def _read() -> Environment:
     store = one_of(
         "TORCHJIT_STORE", os.environ.get("TORCHJIT_STORE", ""), ("", *get_args(Mode)), "on, off, read or verify"
     )
+    never_slower = one_of(
+        "TORCHJIT_NEVER_SLOWER", os.environ.get("TORCHJIT_NEVER_SLOWER", ""), ("", *get_args(ComparingMode)), "on, off or report"
+    )  # fmt: skip
     remote, secret, trusts = (
         os.environ.get("TORCHJIT_REMOTE_CACHE"),
         os.environ.get("TORCHJIT_BUNDLE_KEY"),
@@ -162,6 +170,7 @@ def _read() -> Environment:
         cache_dir=os.environ.get("TORCHJIT_CACHE_DIR") or None,
         caches_off=flag("TORCHJIT_FORCE_DISABLE_CACHES"),
         store=store or None,  # type: ignore[arg-type]  # one of its words
+        never_slower=never_slower or None,  # type: ignore[arg-type]  # one of its words
         remote_cache=remote or None,
         bundle_key=secret or None,
         trust_remote=trusts,

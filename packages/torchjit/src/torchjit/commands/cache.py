@@ -21,6 +21,7 @@ from torchjit_inductor.cpp.folders import is_noexec
 from torchjit_inductor.cpp.library_files import is_trusted
 from torchjit_store import bundles
 from torchjit_store.bundles import CacheInfo
+from torchjit_store.choices import ChoiceFolder
 from torchjit_store.eviction import CacheUse, cache_use
 from torchjit_store.folder import EntryFolder
 
@@ -73,6 +74,7 @@ def _path(folder: Path, options: argparse.Namespace) -> int:
 
 def _clear(folder: Path, options: argparse.Namespace) -> int:
     before, entries = clear_cache(folder), _entries(folder).clear()
+    ChoiceFolder(str(folder.parent)).clear()
     print(f"removed {_words(before, entries)} from {folder.parent}")
     return 0
 

@@ -1,0 +1,131 @@
+"""The guard against loss: some of the program's own calls run as eager code and are timed, and what is faster is kept.
+
+Never a second run of a call. Which regions are put on trial, where choices are kept, and who is told: here. What is timed
+and how it is decided: `trials` and `trial_samples`. See docs/design/0035-never-slower.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchjit_core import events
+from torchjit_core.storing import NotStorable
+from torchjit_frame import Entry
+from torchjit_guards import torch_support
+from torchjit_session.backend_calls import runs_of
+from torchjit_session.counters import counters
+from torchjit_session.eager_facts import EagerFacts, facts_of, free_bytes
+from torchjit_session.site_keys import key_parts
+from torchjit_session.specialization import Specialization
+from torchjit_session.trial_samples import TimedCall, clock_for, random_numbers_watched
+from torchjit_session.trials import Choice, Clock, Sample, Trial, Way
+from torchjit_store.choices import ChoiceFolder
+from torchjit_store.key import process_parts
+
+if TYPE_CHECKING:
+    from torchjit_session.site import Site
+
+__all__ = ["begin"]
+
+_MOST_OF_FREE = 0.5
+"""The share of the free memory that eager code may need."""
+
+
+def begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
+    """Put an entry on trial that has just been made, if anything may be compared with eager code."""
+    made: Specialization = entry.data
+    comparing = site.terms.host.comparing()
+    facts = made.eager_facts or (facts_of(made.graphs) if made.graphs else None)
+    clock = None if facts is None else clock_for(frozenset(facts.devices))
+    if comparing.mode == "off" or facts is None or clock is None or not _may_be_compared(site, made):
+        return
+    key = _key(site, slots, facts) if comparing.keeps else None
+    folder = ChoiceFolder(comparing.cache_dir)
+    record = None if key is None else folder.read(key)
+    try:
+        known = None if record is None else Choice.of_record(record)
+    except (ValueError, TypeError, KeyError):
+        known = None
+    runs = runs_of(site.terms.backend)
+    trial = Trial(
+        functools.partial(_sample, clock),
+        functools.partial(_obstacle, facts),
+        _teller(site, made, None if known is not None or key is None else (folder, key)),
+        known=known,
+        reported_only=comparing.mode == "report" or site.terms.fullgraph,
+        watch=None if runs is not None and runs.draws_as_eager else random_numbers_watched,
+    )
+    made.trial = trial
+    trial.add(entry)
+
+
+def _may_be_compared(site: Site, made: Specialization) -> bool:
+    """Is the whole of a call known to be the same in eager code, random numbers aside?
+
+    Continuations belong to the call of the function that they are of.
+    """
+    if site.region.offset is not None or made.used_up or made.forced is not None:
+        return False
+    if site.terms.host.store().carried is not None or torch.are_deterministic_algorithms_enabled() or _among_ranks():
+        return False
+    runs = runs_of(site.terms.backend)
+    return runs is not None and not runs.records
+
+
+def _among_ranks() -> bool:
+    """Do other processes make the same calls? All would have to choose alike, or collectives would not meet."""
+    distributed = torch.distributed
+    return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+
+
+def _obstacle(facts: EagerFacts) -> str:
+    """Why no call may run as eager code now; "" where it may."""
+    if _among_ranks():
+        return "the process is one of several ranks by now"
+    if "cuda" in facts.devices and torch.cuda.is_current_stream_capturing():
+        return "the program records a CUDA graph"
+    free = free_bytes(facts.devices)
+    if free is not None and facts.nbytes > _MOST_OF_FREE * free:
+        return f"eager code may need {facts.nbytes / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free"
+    return ""
+
+
+def _sample(clock: Clock, trial: Trial, way: Way) -> Sample:
+    return TimedCall(trial, way, clock)
+
+
+def _key(site: Site, slots: tuple[Any, ...], facts: EagerFacts) -> str | None:
+    """Under which the choice is kept; None: another process could not tell that it has the same program."""
+    try:
+        parts = key_parts(site, slots)
+    except NotStorable:
+        return None
+    process = process_parts(own_code=False)
+    ambient = [str(guard) for guard in torch_support.ambient_guards()]
+    text = json.dumps([parts, process, facts.program, ambient], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _teller(site: Site, made: Specialization, keep: tuple[ChoiceFolder, str] | None) -> Any:
+    """What keeps a choice and tells of it. It keeps neither the site nor the specialisation alive."""
+    where, name = weakref.ref(made), site.name
+
+    def told(choice: Choice) -> None:
+        if keep is not None:
+            folder, key = keep
+            folder.write(key, choice.as_record())
+        counted = "not compared" if choice.why_not else "slower than eager" if choice.is_loss else f"kept {choice.kept}"
+        counters["never_slower"][counted] += 1
+        known = where()
+        events.emit(
+            "compared_with_eager", compile_id=None if known is None else known.compile_id, function=name,
+            choice=str(choice), kept=choice.kept, eager=choice.eager, compiled=choice.compiled,
+        )  # fmt: skip
+
+    return told

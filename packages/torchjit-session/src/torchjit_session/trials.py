@@ -1,0 +1,301 @@
+"""Trials: which of an entry's calls run as eager code and which compiled, what they took, and what follows from that.
+
+Nothing here knows torch. See docs/design/0035-never-slower.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, final
+from weakref import WeakSet
+
+import attrs
+
+from torchjit_frame import Entry
+
+__all__ = ["ORDER", "WARM", "Choice", "Clock", "Sample", "Trial", "verdict"]
+
+Way = Literal["eager", "compiled"]
+
+WARM = 3
+"""The first calls are not timed: these compile, fill caches and reserve memory."""
+ORDER: tuple[Way, ...] = (
+    "compiled", "compiled", "eager", "compiled", "eager", "compiled", "eager", "compiled", "eager",
+)  # fmt: skip
+"""What timed calls run. They take turns, so that both ways meet the same noise."""
+CLEARLY_SLOWER = {1: 1.6, 2: 1.2}
+"""After so many eager calls: compiled is kept at once where the fastest of them took so many times as long. That bounds what trials cost."""
+CLEARLY_FASTER = 0.5
+"""After two: eager is kept at once where the slower of them took at most so much of the time."""
+WINS = 0.97
+"""At the end two eager calls must each have taken less than this share of the fastest compiled one."""
+MOST_LOST = 6
+"""Samples that came to nothing, after which the trial ends."""
+MOST_WAITS = 512
+"""Calls while a backward is awaited."""
+
+
+@final
+@attrs.frozen
+class Choice:
+    """What a trial ended with.
+
+    Attributes:
+        faster: what took less time.
+        eager, compiled: seconds of the fastest call of each kind; of training, with its backward. 0 where there was none.
+        timed: the calls that were timed, by number.
+        eagerly: of these, the ones that ran as eager code.
+        decided: the number of the last call before it was decided.
+        why_not: why nothing was compared; "" where something was.
+        reported_only: compiled code stays, whatever was faster.
+    """
+
+    faster: Way
+    eager: float = 0.0
+    compiled: float = 0.0
+    timed: tuple[int, ...] = ()
+    eagerly: tuple[int, ...] = ()
+    decided: int = 0
+    why_not: str = ""
+    reported_only: bool = False
+
+    @property
+    def kept(self) -> Way:
+        """What calls run from now on."""
+        return "compiled" if self.reported_only else self.faster
+
+    @property
+    def is_loss(self) -> bool:
+        """Does compiled code run although eager is faster?"""
+        return self.kept != self.faster
+
+    def __str__(self) -> str:
+        if self.why_not:
+            return f"not compared with eager: {self.why_not}"
+        eager, compiled = f"{self.eager * 1e3:.3g} ms", f"{self.compiled * 1e3:.3g} ms"
+        if self.is_loss:
+            return f"slower than eager: {compiled} against {eager}"
+        if self.kept == "eager":
+            return f"kept eager: {eager} against {compiled} compiled"
+        return f"kept compiled: {compiled} against {eager} eager"
+
+    def as_record(self) -> dict[str, Any]:
+        """For a file; see `of_record`."""
+        return {
+            field.name: getattr(self, field.name) for field in attrs.fields(Choice) if field.name != "reported_only"
+        }
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Choice:
+        """What another process has chosen.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is no record of one.
+        """
+        if record["faster"] not in ("eager", "compiled"):
+            raise ValueError(record["faster"])
+        return cls(
+            record["faster"], float(record["eager"]), float(record["compiled"]), tuple(map(int, record["timed"])),
+            tuple(map(int, record["eagerly"])), int(record["decided"]), str(record["why_not"]),
+        )  # fmt: skip
+
+
+def verdict(eager: Sequence[float], compiled: Sequence[float]) -> Way | None:
+    """What is faster, by seconds of calls; None where more calls are needed to tell. Both have been timed at least once."""
+    fastest = min(compiled)
+    bound = CLEARLY_SLOWER.get(len(eager))
+    if bound is not None and min(eager) > bound * fastest:
+        return "compiled"
+    if len(eager) == 2 and max(eager) < CLEARLY_FASTER * fastest:
+        return "eager"
+    if len(eager) < ORDER.count("eager"):
+        return None
+    return "eager" if sorted(eager)[1] < WINS * fastest else "compiled"
+
+
+class Clock(Protocol):
+    """What tells the time where the entry computes."""
+
+    def now(self) -> Any:
+        """A moment."""
+        ...
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Between two moments."""
+        ...
+
+
+class Sample(Protocol):
+    """One timed call, until it is known what it took."""
+
+    def done(self, *result: Any) -> None:
+        """The call has returned `result`, or raised where there is none."""
+        ...
+
+    def give_up(self) -> None:
+        """Nothing will come of it any more."""
+        ...
+
+
+class _PerThread(threading.local):
+    inside: bool = False
+
+
+_thread = _PerThread()
+_waiting: list[Trial] = []
+"""The trial whose sample waits for a backward: at most one in the process, since what else is on trial would be part of what it takes."""
+
+
+@final
+class Trial:
+    """What a front door asks before each call of the entries on trial: `Entry.trial`.
+
+    Args:
+        sample: begins to time a call of this trial that runs in one way, of an entry.
+        obstacle: why no call may run as eager code now; "".
+        told: called with the choice, once.
+        known: what an earlier process has chosen: the same calls run in the same ways, untimed.
+        reported_only: compiled code stays, whatever is faster.
+        watch: watches a warm call; its result is called with the call's result, and gives why nothing can be compared, or "".
+    """
+
+    def __init__(
+        self,
+        sample: Callable[[Trial, Way], Sample],
+        obstacle: Callable[[], str],
+        told: Callable[[Choice], None],
+        *,
+        known: Choice | None = None,
+        reported_only: bool = False,
+        watch: Callable[[], Callable[[], str]] | None = None,
+    ) -> None:
+        self._sample, self._obstacle, self._told, self._watch = sample, obstacle, told, watch
+        self._known, self._reported_only = known, reported_only
+        self._entries: WeakSet[Entry] = WeakSet()
+        self._times: dict[Way, list[float]] = {"eager": [], "compiled": []}
+        self._timed: list[int] = []
+        self._eagerly: list[int] = []
+        self._lost = self._waits = 0
+        self._waiting_for: Sample | None = None
+        self._waiting_entry: Entry | None = None
+        self.calls = 0
+        """Of all its entries, so far."""
+        self.choice: Choice | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry on trial, or let it share what was chosen."""
+        self._entries.add(entry)
+        if self.choice is None:
+            entry.trial = self
+        else:
+            entry.runs_original = self.choice.kept == "eager"
+
+    def __call__(self, entry: Entry) -> tuple[bool, Callable[..., None]] | None:
+        """What this call of the entry runs: see `Entry`."""
+        if _thread.inside or self.choice is not None:
+            return None  # a call inside of one that is timed, or one that was on its way
+        self.calls += 1
+        if self._known is not None:
+            return self._as_known(self._known)
+        if self.calls <= WARM:
+            return None if self._watch is None else (False, self._watched(self._watch()))
+        if _waiting and not self._no_longer_waits(entry):
+            return None
+        if self.choice is not None:
+            return None
+        way = ORDER[sum(map(len, self._times.values()))]
+        if way == "eager" and (why := self._obstacle()):
+            self.end(why)
+            return None
+        self._timed.append(self.calls)
+        if way == "eager":
+            self._eagerly.append(self.calls)
+        self._waiting_entry = entry
+        done = self._inside(self._sample(self, way).done)
+        return way == "eager", done
+
+    def _as_known(self, known: Choice) -> tuple[bool, Callable[..., None]] | None:
+        if self.calls >= known.decided:
+            self._settle(known)
+        if self.calls not in known.timed:
+            return None
+        return self.calls in known.eagerly, self._inside(_nothing)
+
+    def _inside(self, done: Callable[..., None]) -> Callable[..., None]:
+        """Until `done`, other trials rest in this thread."""
+        _thread.inside = True
+
+        def leave(*result: Any) -> None:
+            _thread.inside = False
+            done(*result)
+
+        return leave
+
+    def _watched(self, ask: Callable[[], str]) -> Callable[..., None]:
+        def done(*result: Any) -> None:
+            why = ask() if result else ""
+            if why and self.choice is None:
+                self.end(why)
+
+        return done
+
+    def _no_longer_waits(self, entry: Entry) -> bool:
+        """Is there no sample any more that waits for a backward? One is given up where its entry is called again."""
+        other = _waiting[0]
+        other._waits += 1
+        if other._waits <= MOST_WAITS and not (other is self and entry is self._waiting_entry):
+            return False
+        sample = other._waiting_for
+        if sample is not None:
+            sample.give_up()
+        other.lost("no backward followed, or another call came before it")
+        return True
+
+    def wait(self, sample: Sample) -> bool:
+        """The sample waits for a backward: nothing else is timed until `taken` or `lost`. False: another one waits."""
+        if _waiting or self.choice is not None:
+            return False
+        _waiting.append(self)
+        self._waiting_for, self._waits = sample, 0
+        return True
+
+    def _leave_waiting(self) -> None:
+        self._waiting_for = None
+        if _waiting and _waiting[0] is self:
+            _waiting.clear()
+
+    def taken(self, way: Way, seconds: float) -> None:
+        """A call took so long."""
+        self._leave_waiting()
+        if self.choice is not None:
+            return
+        self._times[way].append(seconds)
+        eager, compiled = self._times["eager"], self._times["compiled"]
+        if way == "eager" and (faster := verdict(eager, compiled)) is not None:
+            self._settle(
+                Choice(faster, min(eager), min(compiled), tuple(self._timed), tuple(self._eagerly), self.calls)
+            )
+
+    def lost(self, why: str) -> None:
+        """Nothing is known about a timed call: it raised, another thread called meanwhile, or no backward followed."""
+        self._leave_waiting()
+        self._lost += 1
+        if self._lost >= MOST_LOST and self.choice is None:
+            self.end(why)
+
+    def end(self, why: str) -> None:
+        """Nothing can be compared: compiled code stays."""
+        timed, eagerly = tuple(self._timed), tuple(self._eagerly)
+        self._settle(Choice("compiled", timed=timed, eagerly=eagerly, decided=self.calls, why_not=why))
+
+    def _settle(self, choice: Choice) -> None:
+        self.choice = choice = attrs.evolve(choice, reported_only=self._reported_only)
+        for entry in list(self._entries):
+            entry.runs_original = choice.kept == "eager"
+            entry.trial = None
+        self._told(choice)
+
+
+def _nothing(*_: Any) -> None:
+    """What becomes of a call that another process has timed."""
