@@ -322,6 +322,36 @@ def hooks_of_modules_and_tensors() -> None:
 
 
 @case
+def control_flow_over_tensors() -> None:
+    def choice(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a.sin() * SCALE, lambda a: a.cos(), (x,))
+
+    def loop(x: torch.Tensor) -> torch.Tensor:
+        return torch.while_loop(lambda a: a.sum() < 9, lambda a: (choice(a) + 4,), (x,))[0]
+
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        def step(total: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return total + row, (total.unsqueeze(0) @ row.unsqueeze(1)).float()
+
+        return torch.cat([r.flatten() for r in torch._higher_order_ops.scan(step, x[0], x)])
+
+    def below_a_break(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return choice(-x)
+
+    for f in (choice, loop, rows, below_a_break):
+        compared(f, data(2, 4) + 1)
+    results = []
+    for call in (torchjit.compile(choice), choice):
+        for shift in (2, -2):
+            x = (data(2, 4) + shift).requires_grad_()
+            call(x).sum().backward()
+            results.append(x.grad)
+    torch.testing.assert_close(results[:2], results[2:])
+
+
+@case
 def threads() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return (x * 3).sum(0)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +64,38 @@ def test_what_is_compiled_meanwhile_is_shown_too() -> None:
     compiled = torchjit.compile(wave)
     shown = dict(names_in(lambda: (compiled(torch.ones(3)), compiled(torch.ones(3)))))
     assert f"Torch-Compiled Region: {ids(compiled)[0]}" in shown and any(name.startswith("fused_") for name in shown)
+
+
+def test_what_is_loaded_from_disk_meanwhile_is_shown_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        y = x.cos()
+        torchjit.graph_break()
+        return wave(y)
+
+    def trained(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone().requires_grad_()
+        compiled(x).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHJIT_STORE", "on")
+    x = torch.linspace(-1, 1, 3)
+    for f, run in ((wave, lambda x: compiled(x)), (halves, lambda x: compiled(x)), (wave, trained)):
+        compiled = torchjit.compile(f)
+        want = run(x)
+        torchjit.reset()
+        compiled = torchjit.compile(f)
+        results: list[torch.Tensor] = []
+        for _ in range(2):
+            shown = dict(names_in(lambda run=run, results=results: results.append(run(x))))  # type: ignore[misc]
+        assert {made.storage for made in compiled.compiled.specializations} == {"loaded"}
+        assert all(f"Torch-Compiled Region: {number}" in shown for number in ids(compiled))
+        kernels = [
+            name for name, parent in shown.items() if name.startswith("fused_") and "CompiledFxGraph" in str(parent)
+        ]
+        assert len(kernels) == (1 if f is wave and run is not trained else 2)
+        torch.testing.assert_close([*results, run(x)], [want] * 3)
 
 
 def test_alternating_specialisations_and_continuations() -> None:

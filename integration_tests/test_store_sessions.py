@@ -14,6 +14,8 @@ import pytest
 import torch
 
 import torchjit
+from torchjit_fx import control_flow
+from torchjit_session import control
 
 _PROGRAM = Path(__file__).parent / "stored_program.py"
 
@@ -81,27 +83,44 @@ def test_entries_are_compared_with_what_is_captured_where_that_is_asked_for(
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_bodies_that_have_a_name_in_one_process_only_are_not_stored(store: Path, backend: str) -> None:
-    """The same name is another body in the next process: a result of `cond` would be that of somebody else's branch."""
+    """What calls the program's own function as it is has no name that the next process would give to the same body."""
+    torchjit.allow_in_graph(_scaled)
+    try:
 
-    def choice(x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,))
+        def choice(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda a: _scaled(a), lambda a: a.cos(), (x,))
 
-    def loop(x: torch.Tensor) -> torch.Tensor:
-        return torch.while_loop(lambda a: a.sum() < 9, lambda a: (a + 1,), (x,))[0]
+        def after_a_break(x: torch.Tensor) -> torch.Tensor:
+            print(end="")
+            return choice(x + 1)
 
-    def after_a_break(x: torch.Tensor) -> torch.Tensor:
-        print(end="")
-        return choice(x + 1)
+        for f, x in ((choice, torch.ones(3)), (after_a_break, -torch.ones(3) * 2)):
+            compiled: Any = torchjit.compile(f, backend=backend)
+            torch.testing.assert_close(compiled(x), f(x))
+            assert any("TJ-STORE-035" in made.storage for made in compiled.compiled.specializations)
+    finally:
+        control.ALLOWED_IN_GRAPH.discard(_scaled)
 
-    for f, x in ((choice, torch.ones(3)), (loop, torch.ones(3)), (after_a_break, -torch.ones(3) * 2)):
-        compiled: Any = torchjit.compile(f, backend=backend)
-        torch.testing.assert_close(compiled(x), f(x))
-        assert "TJ-STORE-035" in compiled.compiled.stats.regions[-1].storage
+
+def test_bodies_are_known_by_what_they_do(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a.sin() * 2, lambda a: a.cos(), (x,))
+
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a.sin() * 3, lambda a: a.cos(), (x,))
+
     x = torch.ones(3, requires_grad=True)
-    compiled = torchjit.compile(choice, backend=backend)
-    compiled(x).sum().backward()
-    torch.testing.assert_close(x.grad, torch.ones(3).cos())
-    assert "TJ-STORE-035" in compiled.compiled.stats.regions[0].storage
+    storages = []
+    for functions in (((twice, 2), (thrice, 3)), ((thrice, 3), (twice, 2))):
+        for choice, n in functions:
+            compiled: Any = torchjit.compile(choice, isolate_recompiles=True)
+            (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+            torch.testing.assert_close(gradient, torch.ones(3).cos() * n)
+            storages.append(compiled.compiled.specializations[-1].storage)
+        monkeypatch.setattr(control_flow, "_NAMES", {})  # as in the next process
+        for name in list(control_flow.PROGRAMS):
+            monkeypatch.delitem(control_flow.PROGRAMS, name)
+    assert storages == ["stored", "stored", "loaded", "loaded"]
 
 
 def _scaled(x: torch.Tensor, by: float = 2.0) -> torch.Tensor:

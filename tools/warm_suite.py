@@ -13,6 +13,7 @@ import argparse
 import collections
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -137,10 +138,12 @@ def failed(tests: dict[str, Test]) -> list[str]:
     return [name for name, test in tests.items() if test["outcome"] == "failed"]
 
 
-def twice(arguments: list[str]) -> tuple[dict[str, Test], dict[str, Test]]:
-    """Both runs of some tests; the second is empty where the first has stored nothing."""
+def twice(arguments: list[str], kernels: Path | None) -> tuple[dict[str, Test], dict[str, Test]]:
+    """Both runs of some tests; the second is empty where the first has stored nothing. The first may start with kernels of a cache folder."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder).resolve()
+        if kernels is not None:
+            shutil.copytree(kernels / "c", place / "cache" / "c", copy_function=os.link)
         cold = run(arguments, str(place / "cache"), place / "cold.json", None)
         if not total(cold, "stored"):
             return cold, {}
@@ -166,6 +169,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
     parser.add_argument("-k", default="", help="as pytest has it")
+    parser.add_argument(
+        "--kernels", type=Path, metavar="FOLDER", help="a cache folder whose compiled kernels the first run finds"
+    )
+    parser.add_argument(
+        "--together", type=int, default=1, metavar="N", help="so many files in one process, with one cache folder"
+    )
     parser.add_argument("--json", type=Path, help="write both runs' records of each test into this file, by file")
     o = parser.parse_args()
     excluded = {name for names in EXCLUDED.values() for name in names}
@@ -174,12 +183,18 @@ def main() -> int:
     warm: dict[str, Test] = {}
     worse: list[str] = []
     records = {}
-    for file in o.files or [str(path.relative_to(ROOT)) for path in found]:
-        first, second = twice([file] + (["-k", o.k] if o.k else []))
-        worse += tell(file, first, second)
+    files = o.files or [str(path.relative_to(ROOT)) for path in found]
+    for start in range(0, len(files), o.together):
+        some = files[start : start + o.together]
+        first, second = twice([*some] + (["-k", o.k] if o.k else []), o.kernels)
+        for file in some:
+            of_file = [
+                {name: test for name, test in tests.items() if name.split("::")[0] == file} for tests in (first, second)
+            ]
+            worse += tell(file, of_file[0], of_file[1])
+            records[file] = (of_file[0], of_file[1])
         cold.update(first)
         warm.update(second)
-        records[file] = (first, second)
         if o.json is not None:
             o.json.write_text(json.dumps(records))
     print(f"\n{len(records)} files, {sum(bool(second) for _, second in records.values())} of which store something")

@@ -20,8 +20,8 @@ from torchjit_core.reasons import Reason, reason
 
 __all__ = [
     "Growing", "Made", "NotStorable", "NotYetStorable", "ReliedOn", "Storable", "cache_in_use", "collecting_reliance", "compiling_ahead", "grown",
-    "grows", "how_made", "is_ahead", "is_maker", "library_maker", "loading_from", "made_by", "maker", "named_here", "never_stored", "note_library",
-    "noting_libraries", "refuse_names_of_process", "relied_on", "when_grown",
+    "grows", "how_made", "is_ahead", "is_maker", "library_maker", "loading_from", "made_by", "maker", "named_here", "names_within", "never_stored",
+    "note_library", "noting_libraries", "relied_on", "when_grown",
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -81,40 +81,6 @@ def never_stored(reason: Reason, detail: str) -> None:
     if found is not None:
         refusal = NotStorable(reason, detail)
         found[id(refusal)] = refusal
-
-
-# -------------------------------------------------------------------------------------- names of one process
-NAME_OF_PROCESS = reason(
-    "TJ-STORE-035",
-    "control flow over tensors, or attention, that has a name in one process only",
-    "Compiled code refers to the bodies of torch.cond, while_loop, scan and flex_attention by names that are given out as a process meets "
-    "them: in another process they are other bodies. The entry works, and is made anew in the next process.",
-)
-_named_here: set[str] = set()
-
-
-def named_here(name: str) -> None:
-    """Note a name that operators of compiled code are given and that only this process knows."""
-    _named_here.add(name)
-
-
-def refuse_names_of_process(constants: Iterable[object]) -> None:
-    """Look at constants that are about to be written.
-
-    Raises:
-        NotStorable: one is such a name, or text of code that has one.
-    """
-    if not _named_here:
-        return
-    for constant in constants:
-        if type(constant) is str:
-            found = next((name for name in _named_here if constant == name or f"'{name}'" in constant), None)
-            if found is not None:
-                raise NotStorable(NAME_OF_PROCESS, found)
-        if type(constant) is tuple:
-            refuse_names_of_process(constant)
-        elif type(constant) is CodeType:
-            refuse_names_of_process(constant.co_consts)
 
 
 @runtime_checkable
@@ -181,6 +147,50 @@ def how_made(obj: object) -> Made | None:
     """What `made_by` noted of it."""
     found = _made.get(id(obj))
     return found[1] if found is not None and found[0]() is obj else None
+
+
+# -------------------------------------------------------------------------------------- names of one process
+NAME_OF_PROCESS = reason(
+    "TJ-STORE-035",
+    "control flow over tensors, or attention, that has a name in one process only",
+    "Compiled code refers to the bodies of torch.cond, while_loop, scan and flex_attention by names that say what the bodies do. This one calls "
+    "something that has no name of torch's or Python's (a function that is left as it is, say), so that in another process it would be another "
+    "body. The entry works, and is made anew in the next process.",
+)
+_named_here: dict[str, Made | None] = {}
+
+
+def named_here(name: str, made: Made | None) -> None:
+    """Note a name that operators of compiled code are given for an object that they look up.
+
+    Args:
+        name: of the object, for as long as the process lives.
+        made: what gives the object this name in another process; None: only this process knows it.
+    """
+    _named_here[name] = made
+
+
+def names_within(constants: Iterable[object]) -> Mapping[str, Made]:
+    """Such names in constants that are about to be written, in texts of code among them too, and what the names need.
+
+    Raises:
+        NotStorable: only this process knows one.
+    """
+    found: dict[str, Made] = {}
+    if not _named_here:
+        return found
+    for constant in constants:
+        if type(constant) is str:
+            for name, made in _named_here.items():
+                if constant == name or f"'{name}'" in constant:
+                    if made is None:
+                        raise NotStorable(NAME_OF_PROCESS, name)
+                    found[name] = made
+        elif type(constant) is tuple:
+            found |= names_within(constant)
+        elif type(constant) is CodeType:
+            found |= names_within(constant.co_consts)
+    return found
 
 
 # -------------------------------------------------------------------------------------- libraries in the cache folder

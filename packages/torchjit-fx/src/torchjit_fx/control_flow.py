@@ -7,6 +7,9 @@ the same operator with a program that computes the gradient. Its result shares n
 
 from __future__ import annotations
 
+import hashlib
+import sys
+import types
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, final
@@ -15,10 +18,11 @@ import attrs
 import torch
 from torch import fx
 
-from torchjit_core.storing import named_here
+from torchjit_core.storing import Made, maker, named_here
 from torchjit_fx.leaves import Raw
 from torchjit_fx.modes import AmbientState
 from torchjit_torch.custom_operators import define_operator
+from torchjit_torch.graph_calls import GraphCall
 
 __all__ = ["PROGRAMS", "Branches", "ControlFlow", "Loop", "Program", "Scan", "autograd_works", "name_of"]
 
@@ -41,30 +45,52 @@ class Program(Protocol):
 
 
 @final
-@attrs.frozen(eq=False)
 class Body:
     """A captured function.
 
-    Attributes:
+    Args:
         graph: takes the program's tensors and numbers, gives a tuple of tensors.
         ambient: autocast as it was at capture.
+
+    Attributes:
+        key: hashable: what it does.
     """
 
-    graph: fx.GraphModule
-    ambient: AmbientState
+    def __init__(self, graph: fx.GraphModule, ambient: AmbientState) -> None:
+        calls = [(n.op, _identity(n.target), str(n.args), str(n.kwargs)) for n in graph.graph.nodes]
+        self.key: Raw = (tuple(calls), ambient.state)
+        self._call = GraphCall(graph)
+        self._ambient = ambient
 
     def __call__(self, tensors: Tensors, numbers: Numbers) -> list[torch.Tensor]:
-        with self.ambient.made_real():
-            return list(self.graph(*tensors, *numbers))
-
-    @property
-    def key(self) -> Raw:
-        calls = [(n.op, _identity(n.target), str(n.args), str(n.kwargs)) for n in self.graph.graph.nodes]
-        return (tuple(calls), self.ambient.state)
+        with self._ambient.made_real():
+            return list(self._call(*tensors, *numbers))
 
 
 def _identity(target: Raw) -> Raw:
-    return target.program.key if isinstance(target, ControlFlow) else target
+    """What a node calls: a text if every process knows it by that, else the object."""
+    if isinstance(target, ControlFlow):
+        return target.program.key
+    return target if isinstance(target, str) else _name_of_torchs(target) or target
+
+
+def _name_of_torchs(target: Raw) -> str | None:
+    """The name of an operator, or of a function of torch's or Python's own; None where there is none that leads to the very object."""
+    if isinstance(target, torch._ops.OpOverload):
+        return f"operator {target}"
+    if isinstance(target, types.FunctionType) and target.__globals__.get("__name__") != target.__module__:
+        return None  # it stands in the place of what it is named after
+    try:
+        module, _, name = fx.node._get_qualified_name(target).rpartition(".")
+    except (AttributeError, RuntimeError):
+        return None
+    module = module or "builtins"
+    found = getattr(sys.modules.get(module), name, None) if module.partition(".")[0] in _KNOWN_EVERYWHERE else None
+    return f"{module}.{name}" if found is target else None
+
+
+_KNOWN_EVERYWHERE = frozenset({"torch", "_operator", "builtins", "math", "torchjit_fx"})
+"""Modules whose functions the versions in an entry's key vouch for."""
 
 
 @final
@@ -225,14 +251,32 @@ _NAMES: dict[Any, str] = {}
 programs stay. They hold no tensors, and equal ones are kept once."""
 
 
+@maker
 def name_of(program: Any) -> str:
-    """The name of a program, or of an attention, by which graphs refer to it; what it does is its `key`, a hashable tuple with its kind first."""
+    """The name of a program, or of an attention, by which graphs refer to it; what it does is its `key`, a hashable tuple with its kind first.
+
+    The name is a digest of that, so that compiled code means the same in another process, which calls this with the program.
+    """
     key = program.key
     if key not in _NAMES:
-        _NAMES[key] = f"{key[0]}_{len(_NAMES)}"
-        PROGRAMS[_NAMES[key]] = program
-        named_here(_NAMES[key])
+        text = _text_of(key)
+        tail = f"here_{len(_NAMES)}" if text is None else hashlib.sha256(text.encode()).hexdigest()[:24]
+        _NAMES[key] = name = f"{key[0]}_{tail}"
+        PROGRAMS[name] = program
+        named_here(name, None if text is None else Made(name_of, (program,)))
     return _NAMES[key]
+
+
+def _text_of(key: Raw) -> str | None:
+    """The same in every process; None if the key holds objects of this one."""
+    text = repr(key) if _is_plain(key) else None
+    return None if text is None or " at 0x" in text else text
+
+
+def _is_plain(key: Raw) -> bool:
+    if isinstance(key, tuple):
+        return all(map(_is_plain, key))
+    return key is None or isinstance(key, (str, bool, int, float, torch.dtype))
 
 
 def _own_memory(results: Sequence[torch.Tensor], tensors: Tensors) -> list[torch.Tensor]:

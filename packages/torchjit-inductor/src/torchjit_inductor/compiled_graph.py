@@ -91,7 +91,7 @@ class CompiledGraph:
         self.range_name = range_name
         self.kernels = tuple(CompiledKernel(name, "", launch) for name, launch in kernels)
         if kernels:
-            note_launches(self.boxed or self._call, [name for name, _ in kernels])
+            note_launches(self.boxed or self._call, [name for name, _ in kernels], whole=False)
 
     def show_range(self, shown: bool) -> None:
         """Are calls a range, if this graph has a name for it?"""

@@ -11,10 +11,14 @@ import torch
 __all__ = ["Ranged", "conformed", "note_launches", "show_kernels", "shows_kernels"]
 
 
-def note_launches(call: Callable[..., Any], names: Sequence[str]) -> None:
-    """Remember which kernels a host program launches: `show_kernels` makes them ranges, at once if it was asked for before."""
+def note_launches(call: Callable[..., Any], names: Sequence[str], *, whole: bool = True) -> None:
+    """Remember which kernels a host program launches: `show_kernels` makes them ranges, at once if it was asked for before.
+
+    Args:
+        whole: has the program all that it names? If it gets that later, `show_kernels` is to be called again.
+    """
     _launches[call] = tuple(names)
-    if _shown:
+    if _shown and whole:
         _replace_launches(call, True)
 
 
@@ -25,10 +29,9 @@ _shown: list[bool] = [True] if getattr(torch.autograd.profiler, "_is_profiler_en
 
 def show_kernels(shown: bool) -> None:
     """Is each launch of a kernel a range of torch's profiler, by the kernel's name?"""
-    if shown != bool(_shown):
-        _shown[:] = [True] if shown else []
-        for call in list(_launches):
-            _replace_launches(call, shown)
+    _shown[:] = [True] if shown else []
+    for call in list(_launches):
+        _replace_launches(call, shown)
 
 
 def shows_kernels() -> bool:
@@ -39,6 +42,8 @@ def shows_kernels() -> bool:
 def _replace_launches(call: Any, shown: bool) -> None:
     names = call.__globals__
     for name in _launches[call]:
+        if name not in names:
+            continue  # a program that could not be loaded
         launch = names[name]
         launch = launch.launch if isinstance(launch, Ranged) else launch
         names[name] = Ranged(name, launch) if shown else launch

@@ -14,12 +14,12 @@ from torchjit_core.reasons import UserTypeError, reason
 from torchjit_core.user_errors import told
 from torchjit_frame import FrontDoor
 from torchjit_session import disabling
-from torchjit_session.modules import compiled_module
+from torchjit_session.modules import compiled_module, passed_on
 
 if TYPE_CHECKING:
     from torchjit_session.compilation import Compilation
 
-__all__ = ["NOT_CALLABLE", "compilation_of", "compile_any", "is_compiled"]
+__all__ = ["NOT_CALLABLE", "compilation_of", "compile_any", "doors", "is_compiled"]
 
 NOT_CALLABLE = reason(
     "TJ-API-030",
@@ -71,6 +71,36 @@ def compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping[
     functools.update_wrapper(call_builtin, model, updated=())
     function: Any = call_builtin
     return start(function)
+
+
+def doors(
+    make: Callable[[types.FunctionType, str | None, tuple[str, ...] | None, bool], Compilation],
+    asked: Mapping[str, Any],
+    told: Mapping[str, Any],
+) -> Callable[..., FrontDoor]:
+    """What `compile_any` starts functions with.
+
+    Args:
+        make: makes the compilation of a function: with a label for reports, the names of parameters that it passes on, and whether it
+            is called for one object.
+        asked: the keywords of `compile` that were given.
+        told: how it was asked for, for people.
+    """
+
+    def start(
+        function: types.FunctionType,
+        label: str | None = None,
+        forwarded: tuple[str, ...] | None = None,
+        *,
+        of_object: bool = False,
+    ) -> FrontDoor:
+        compilation = make(function, label, forwarded or passed_on(function), of_object)
+        compilation.asked, compilation.told = dict(asked), dict(told)
+        # An attribute for people: `f.compiled`.
+        setattr(compilation.root.door, "compiled", compilation)  # noqa: B010
+        return compilation.root.door
+
+    return start
 
 
 def _told(model: object) -> str:

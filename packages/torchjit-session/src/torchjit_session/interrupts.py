@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar, final
 
 import torch
 
-from torchjit_core.collector import program_has_frozen
+from torchjit_core.collector import frozen_now, program_has_frozen
 from torchjit_core.handlers import HANDLED, codes_of_handlers, hear
 from torchjit_frame import HeardHandler, is_eager, set_eager
 from torchjit_fx import ProcessState
@@ -131,7 +131,7 @@ class CompilationScope:
                 _signal.signal(number, handler)
 
     def _restore_collector(self) -> None:
-        if not self._frozen and program_has_frozen():
+        if not self._frozen and frozen_now():
             gc.unfreeze()
         if self._collects != gc.isenabled():
             (gc.enable if self._collects else gc.disable)()

@@ -9,14 +9,13 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from torchjit_frame import Entry, set_ranges
 from torchjit_session import upstream
 
-__all__ = ["follow"]
+__all__ = ["follow", "show_loaded"]
 
 LOOKUP = "TorchDynamo Cache Lookup"
 REGION = "Torch-Compiled Region: {0}"
@@ -24,11 +23,20 @@ REGION = "Torch-Compiled Region: {0}"
 
 def follow() -> None:
     """Be told of every profiler that starts from now on, and of one that runs already."""
-    profiler: Any = torch.autograd.profiler
     for name, runs in (("_run_on_profiler_start", True), ("_run_on_profiler_stop", False)):
-        upstream.call_after(profiler, name, functools.partial(_show, runs))
-    if getattr(profiler, "_is_profiler_enabled", False):
+        upstream.call_after(torch.autograd.profiler, name, functools.partial(_show, runs))
+    if _runs():
         _show(True)
+
+
+def show_loaded() -> None:
+    """An entry has been read from disk: its graph and kernels are ranges, too, if a profiler runs."""
+    if _runs():
+        _show(True)
+
+
+def _runs() -> bool:
+    return bool(getattr(torch.autograd.profiler, "_is_profiler_enabled", False))
 
 
 def _show(runs: bool) -> None:

@@ -51,6 +51,7 @@ from torchjit_session.stance import WOULD_COMPILE, current_stance, forced_backen
 if TYPE_CHECKING:
     from torchjit_session.compilation import Compilation
     from torchjit_session.storing import Shelf
+    from torchjit_store.settings import StoreSettings
 
 __all__ = ["Site"]
 
@@ -257,29 +258,29 @@ class Site:
             entry.enabled = on and entry.data.forced == forced and not entry.data.used_up
 
     def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
-        known = borrowed(self, slots) or self._loaded(slots)
-        carried = self.terms.host.store().carried
-        if carried is not None and known is None:
+        store = self.terms.host.store()
+        known = borrowed(self, slots) or self._loaded(slots, store)
+        if known is not None:
+            return known
+        if store.carried is not None:
             # Imported here: most processes neither load nor store anything.
             from torchjit_session import storing  # noqa: PLC0415
 
-            storing.refuse(self, slots, carried)
-        if known is not None or carried is not None:
-            return known
-        with self._compiling(slots) as first:
-            return (None if first else self._loaded(slots)) or self._compiled(slots)
+            storing.refuse(self, slots, store.carried)
+            return None
+        with self._compiling(slots, store) as first:
+            return (None if first else self._loaded(slots, store)) or self._compiled(slots, store)
 
-    def _compiling(self, slots: tuple[Any, ...]) -> contextlib.AbstractContextManager[object]:
+    def _compiling(self, slots: tuple[Any, ...], store: StoreSettings) -> contextlib.AbstractContextManager[object]:
         """Inside, other processes wait for what is stored of this site; false: another one has compiled meanwhile."""
-        settings = self.terms.host.store()
-        if not self.has_room() or not settings.writes or not settings.reads or settings.verifies:
+        if not self.has_room() or not store.writes or not store.reads or store.verifies:
             return contextlib.nullcontext(True)
         # Imported here: most processes neither load nor store anything.
         from torchjit_session import storing  # noqa: PLC0415
 
-        return storing.compiling_once(self, slots)
+        return storing.compiling_once(self, slots, store)
 
-    def _compiled(self, slots: tuple[Any, ...]) -> Entry | None:
+    def _compiled(self, slots: tuple[Any, ...], store: StoreSettings) -> Entry | None:
         cause, recompile = self._explain_miss(slots)
         if self._limit_reached(recompile):
             return None
@@ -308,7 +309,7 @@ class Site:
                 events.emit("compile_end", seconds=made.seconds, ok=ok)
             self.door.append(entry)
             self._unfinished = None
-            if self.terms.host.store().writes and not self.first_by_aot_eager and not self.owner.measures_guards:
+            if store.writes and not self.first_by_aot_eager and not self.owner.measures_guards:
                 # Imported here: most processes neither load nor store anything.
                 from torchjit_session import storing  # noqa: PLC0415
 
@@ -316,16 +317,16 @@ class Site:
             self._compare(slots, entry)
         return entry
 
-    def _loaded(self, slots: tuple[Any, ...]) -> Entry | None:
+    def _loaded(self, slots: tuple[Any, ...], store: StoreSettings) -> Entry | None:
         """An entry from disk that holds for this call. A forced backend and a first call by `aot_eager` are compiled anew."""
-        if not self.terms.host.store().reads:
+        if not store.reads:
             return None
         # Imported here: most processes neither load nor store anything.
         from torchjit_session import storing  # noqa: PLC0415
 
         policy = using_policy(self.terms.failure_policy())
         with policy, events.activity("load"):
-            found = storing.load(self, slots)
+            found = storing.load(self, slots, store)
         if found is not None:
             self._compare(slots, found)
         return found

@@ -26,7 +26,7 @@ NO_IDENTITY = reason(
     "TJ-STORE-030",
     "a backend whose results are not stored",
     "Compiled entries are kept on disk for the backends `inductor` and `aot_eager`, without options that make graphs for the objects "
-    "that they have seen. What another backend does, nobody can tell in the next process.",
+    "that they have seen, or that write folders of what they compile. What another backend does, nobody can tell in the next process.",
 )
 UNUSUAL = reason(
     "TJ-STORE-031",

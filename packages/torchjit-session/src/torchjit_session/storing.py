@@ -29,6 +29,7 @@ from torchjit_core.showing import shortened
 from torchjit_core.storing import NotStorable, NotYetStorable
 from torchjit_core.user_errors import NotCompiledAhead
 from torchjit_frame import Entry, FrontDoor, eager
+from torchjit_session import profiling
 from torchjit_session.counters import counters
 from torchjit_session.eager_facts import EagerFacts, facts_of
 from torchjit_session.rerun import OnRaise
@@ -147,10 +148,13 @@ class Shelf:
                 yield found
 
 
-def load(site: Site, slots: tuple[Any, ...]) -> Entry | None:
-    """An entry from disk whose guards hold for this call, appended to the site's door; None where there is none."""
-    settings = site.terms.host.store()
-    if not settings.reads or not site.has_room():
+def load(site: Site, slots: tuple[Any, ...], settings: StoreSettings) -> Entry | None:
+    """An entry from disk whose guards hold for this call, appended to the site's door; None where there is none.
+
+    Args:
+        settings: of a store that is read.
+    """
+    if not site.has_room():
         return None
     start = time.perf_counter()
     shelf = site.shelf = site.shelf or Shelf()
@@ -169,7 +173,7 @@ def load(site: Site, slots: tuple[Any, ...]) -> Entry | None:
 
 
 @contextlib.contextmanager
-def compiling_once(site: Site, slots: tuple[Any, ...]) -> Iterator[object]:
+def compiling_once(site: Site, slots: tuple[Any, ...], settings: StoreSettings) -> Iterator[object]:
     """One process compiles a site and the others wait, for its backward too; see `torchjit_store.leases.compiling`."""
     try:
         key = site_key(key_parts(site, slots))
@@ -177,7 +181,7 @@ def compiling_once(site: Site, slots: tuple[Any, ...]) -> Iterator[object]:
         yield True
         return
     known = [] if site.shelf is None else [candidate.entry.seconds for candidate in site.shelf.candidates]
-    with compiling(entry_folder(site.terms.host.store()), key, max(known, default=None)) as turn:
+    with compiling(entry_folder(settings), key, max(known, default=None)) as turn:
         before = len(site.specializations)
         yield turn
         made = site.specializations[-1] if len(site.specializations) > before else None
@@ -282,6 +286,7 @@ def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float
     counters["store"]["loaded"] += 1
     site.specializations.append(made)
     site.door.append(appended)
+    profiling.show_loaded()
     events.emit(
         "entry_loaded", compile_id=made.compile_id, seconds=made.seconds, built_in=entry.seconds, cause=entry.cause, **_place_of(site, made),
     )  # fmt: skip
@@ -444,8 +449,8 @@ def _pass_on(error: Exception) -> None:
 
 
 def _roots(site: Site, slots: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What both processes have at hand without a name, in the same order."""
-    return (site.region.function, *slots)
+    """What both processes have at hand without a name, in the same order. A continuation's function is the one that was compiled, or below it."""
+    return (site.region.function or site.owner.function, *slots)
 
 
 def _weakly(slot: Any) -> Any:

@@ -127,6 +127,10 @@ class _Building:
             return [self.blob(raw).decode("utf-8", "surrogatepass") for raw in raws]
         return [_NUMBERS[kind](_text(raw)) for raw in raws]
 
+    def texts(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
+        """Texts that hold names; those have been given to their objects by the children."""
+        return self.numbers(("str",), columns, raws)
+
     def blob(self, place: Data) -> bytes:
         """Bytes beside the document."""
         return self.blobs[_position(place)]
@@ -512,6 +516,7 @@ _RULES: Final[dict[str, Callable[[_Building, tuple[Any, ...], Columns, list[Any]
     "mro": _mros,
     "class attribute": _class_attributes,
     "expression": _expressions,
+    "text": _Building.texts,
     "code": _Building.code,
     "generated": _generated,
     "closure": _closures,

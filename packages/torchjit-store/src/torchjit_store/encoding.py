@@ -21,7 +21,7 @@ from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_core.guards import ClassAttrIs, Guard, IdIs, MroIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
-from torchjit_core.storing import NotStorable, how_made, note_library, refuse_names_of_process
+from torchjit_core.storing import Made, NotStorable, how_made, names_within, note_library
 from torchjit_store import generated, library_values, numpy_values, ours
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
 from torchjit_store.layout import laid_out
@@ -118,8 +118,7 @@ class _Survey:
         cls = type(obj)
         made = how_made(obj)
         if made is not None:
-            note_library(made)
-            node.become("made", (), [self.node(made.maker, node), *self.nodes(made.arguments, node)])
+            self._made(node, made)
             return
         described = None if self._values is None else self._values.describe(obj)
         if described is not None:
@@ -151,6 +150,21 @@ class _Survey:
             self._instance(node, obj)
         else:
             self._program_object(node, obj)
+
+    def _made(self, node: Node, made: Made) -> None:
+        note_library(made)
+        node.become("made", (), [self.node(made.maker, node), *self.nodes(made.arguments, node)])
+
+    def _names_within(self, constants: Any, node: Node) -> list[Node]:
+        """What gives names that occur in a text or in code to their objects again."""
+        nodes = []
+        for name, made in names_within(constants).items():
+            found = self._by_value.get((Made, name))
+            if found is None:
+                found = self._by_value[Made, name] = Node(made, node)
+                self._made(found, made)
+            nodes.append(found)
+        return nodes
 
     def _program_object(self, node: Node, obj: Any) -> None:
         """The program's own, or a date or the like that a capture has made."""
@@ -186,9 +200,12 @@ class _Survey:
     def _atom(self, key: tuple[Any, ...], obj: Any, parent: Node | None) -> Node:
         found = self._by_value.get(key)
         if found is None:
-            refuse_names_of_process((obj,))
-            found = self._by_value[key] = Node(obj, parent)
-            if _is_plain(obj):
+            found = Node(obj, parent)
+            names = self._names_within((obj,), found)
+            self._by_value[key] = found
+            if names:
+                found.become("text", (), names, self.blob(obj.encode("utf-8", "surrogatepass")))
+            elif _is_plain(obj):
                 found.become("atom", raw=obj)
             else:
                 found.become("number", (type(obj).__name__,), raw=self._number_text(obj))
@@ -302,8 +319,7 @@ class _Survey:
         if node is None:
             node = self._by_id[id(code)] = Node(code, parent)
             try:
-                refuse_names_of_process((code,))
-                node.become("code", raw=self.blob(generated.code_bytes(code)))
+                node.become("code", (), self._names_within((code,), node), self.blob(generated.code_bytes(code)))
             except ValueError as error:
                 raise NotStorable(NOT_STORABLE, f"the code of {code.co_qualname}: {error}") from error
         return node

@@ -195,6 +195,7 @@ def _traced(backend: Backend, options: Options) -> Backend:
         files.wanted[events.current_compile_id()] = (options.trace, options.graph_diagram)
         return backend(gm, example_inputs)
 
+    vars(traced)["stored_as"] = None  # what is loaded from disk is not compiled, and would leave no folder
     return traced
 
 

@@ -21,14 +21,12 @@ from torchjit_core.kinds import COUNT, LENIENT_SWITCH, Kind, choice
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shown
 from torchjit_core.user_warnings import warn_user
-from torchjit_frame import FrontDoor
 from torchjit_session import profiling, stance, upstream
 from torchjit_session.backend_calls import Backend, aot_eager, is_ours, with_arguments
-from torchjit_session.callables import compilation_of, compile_any, is_compiled
+from torchjit_session.callables import compilation_of, compile_any, doors, is_compiled
 from torchjit_session.counters import counters
 from torchjit_session.dynamic_shapes import DynamicShapes
 from torchjit_session.loading import import_capture
-from torchjit_session.modules import passed_on
 from torchjit_session.settings import Host
 from torchjit_session.sharing import all_compilations, family_of
 
@@ -163,14 +161,18 @@ def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
     shares = shapes is None and not keywords["isolate_recompiles"] and chosen is not None and not chosen.for_one_object
     given = {key: value for key, value in keywords.items() if value is not None and value is not False}
 
-    def start(
-        function: types.FunctionType,
-        label: str | None = None,
-        forwarded: tuple[str, ...] | None = None,
-        *,
-        of_object: bool = False,
-    ) -> FrontDoor:
-        compilation = Compilation(
+    told_of = {
+        "backend": backend if isinstance(backend, str) else shown(backend),
+        "mode": mode or "default",
+        "options": {str(key): shown(value) for key, value in (options or {}).items()},
+        "dynamic": dynamic,
+        "fullgraph": fullgraph,
+    }
+
+    def make(
+        function: types.FunctionType, label: str | None, forwarded: tuple[str, ...] | None, of_object: bool
+    ) -> Compilation:
+        return Compilation(
             function,
             compiler,
             host,
@@ -180,23 +182,12 @@ def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
             recompile_limit=recompile_limit,
             on_error=on_error,
             name=name or label,
-            forwarded=forwarded or passed_on(function),
+            forwarded=forwarded,
             shapes=shapes,
             family=family_of((function, settings)) if of_object and shares else None,
         )
-        compilation.asked = given
-        compilation.told = {
-            "backend": backend if isinstance(backend, str) else shown(backend),
-            "mode": mode or "default",
-            "options": {str(key): shown(value) for key, value in (options or {}).items()},
-            "dynamic": dynamic,
-            "fullgraph": fullgraph,
-        }
-        # An attribute for people: `f.compiled`.
-        setattr(compilation.root.door, "compiled", compilation)  # noqa: B010
-        return compilation.root.door
 
-    return compile_any(model, start, given)
+    return compile_any(model, doors(make, given, told_of), given)
 
 
 def _backend_maker(
