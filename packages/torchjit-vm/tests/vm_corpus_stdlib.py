@@ -407,6 +407,36 @@ def inspect_signature(x):
     )
 
 
+class Hooks:
+    def step(self, batch, index: int = 3, *rest, flag=False, other: str, **more) -> list:
+        return batch
+
+    @classmethod
+    def made(cls, batch):
+        return batch
+
+    @staticmethod
+    def plain(batch, /, loader):
+        return batch
+
+
+def with_hooks():
+    made, other = Hooks(), Hooks()
+    made.step = other.step
+    made.late = (lambda self, loader=2: loader).__get__(other)
+    made.free = lambda *loaders: loaders
+    return made
+
+
+@program(with_hooks(), N(1))
+def argument_specs_of_hooks(hooks, x):
+    def local(a, b=x, *, c, d=4): ...
+
+    found = [inspect.getfullargspec(f) for f in (hooks.step, hooks.made, hooks.plain, hooks.late, hooks.free)]
+    of_local = inspect.getfullargspec(local)
+    return found, of_local.defaults[0] is x, of_local[:3], of_local[4:], "loader" in found[2].args[1:], x + len(found)
+
+
 @program(N(1))
 def signature_filters_arguments(x):
     accepted = set(inspect.signature(documented).parameters.keys())

@@ -19,6 +19,7 @@ from torchjit_vm.capture import (
     elements,
     formatting,
     iteration,
+    library,
     members,
     operators,
     packing,
@@ -39,6 +40,7 @@ from torchjit_vm.capture.values import (
     BoundMethod,
     Const,
     DictValue,
+    FunctionValue,
     IdValue,
     Known,
     Kwargs,
@@ -335,9 +337,15 @@ def _format(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
 
 @builtin(inspect.getfullargspec)
 def _full_argument_spec(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, types.FunctionType):
-        return operators.compute(domain, inspect.getfullargspec, args[0].obj)
-    return None
+    if len(args) != 1 or kwargs:
+        return None
+    function = args[0].function if isinstance(args[0], BoundMethod) else args[0]  # the first parameter is listed, too
+    if isinstance(function, Known) and isinstance(function.obj, types.FunctionType):
+        return operators.compute(domain, inspect.getfullargspec, function.obj)
+    if not isinstance(function, FunctionValue):
+        return None
+    own = function.attrs if function.real is NEW else vars(function.real)
+    return None if "__signature__" in own else domain.vm.call(Known(library.argument_spec), [function])
 
 
 builtin(_thread.RLock)(by_position(lambda domain: Obj(_thread.RLock)))  # which is taken for real if at all

@@ -10,6 +10,7 @@ import _collections  # type: ignore[import-not-found]
 import _heapq
 import functools
 import importlib.util
+import inspect
 import itertools
 import logging
 import sys
@@ -23,6 +24,7 @@ __all__ = [
     "ITERATORS",
     "REPLACED",
     "LruCache",
+    "argument_spec",
     "backwards",
     "log_enabled",
     "log_plainly",
@@ -330,6 +332,25 @@ class _Key:
 
 def _cmp_to_key(mycmp: Callable[[Any, Any], float]) -> Callable[[object], _Key]:
     return lambda item: _Key(item, mycmp)
+
+
+def argument_spec(function: FunctionType) -> inspect.FullArgSpec:
+    """`inspect.getfullargspec` of a function without a `__signature__` of its own."""
+    code, given, keywords = function.__code__, function.__annotations__, function.__kwdefaults__ or {}
+    ends = (code.co_argcount, code.co_argcount + code.co_kwonlyargcount)
+    names = code.co_varnames
+    args, only, rest = list(names[: ends[0]]), list(names[ends[0] : ends[1]]), list(names[ends[1] :])
+    varargs = rest.pop(0) if code.co_flags & inspect.CO_VARARGS else None
+    varkw = rest[0] if code.co_flags & inspect.CO_VARKEYWORDS else None
+    return inspect.FullArgSpec(
+        args,
+        varargs,
+        varkw,
+        function.__defaults__ or None,
+        only,
+        {name: keywords[name] for name in only if name in keywords} or None,
+        {name: given[name] for name in ("return", *args, varargs, *only, varkw) if name in given},
+    )
 
 
 def log_enabled(logger: logging.Logger, level: int) -> bool:
