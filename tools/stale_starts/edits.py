@@ -100,6 +100,8 @@ def _changes(t: _Text, r: random.Random) -> Iterator[Change]:
     )
     classes = [n.name for n in t.tree.body if isinstance(n, ast.ClassDef)]
     cases = [n for n in t.tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("case_")]
+    protocols = [n for n in ast.walk(t.tree) if isinstance(n, ast.FunctionDef) and n.name.startswith("__torch_")]
+    docstrings |= {id(d) for n in protocols for d in n.args.defaults}  # torch passes them, or not, as it likes
     of_cases = {id(v) for n in cases for v in ast.walk(n) if not isinstance(v, ast.Constant | ast.Attribute)}
     for n in ast.walk(t.tree):
         if id(n) in inside_f or isinstance(n, ast.FormattedValue):
