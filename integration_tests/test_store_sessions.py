@@ -16,6 +16,8 @@ import torch
 import torchjit
 from torchjit_fx import control_flow
 from torchjit_session import control
+from torchjit_store import decoding
+from torchjit_store.document import FormatError
 
 _PROGRAM = Path(__file__).parent / "stored_program.py"
 
@@ -154,6 +156,37 @@ def test_what_became_of_each_entry_is_told(store: Path) -> None:
     assert refused.storage.startswith("not stored: TJ-STORE-030") and "TJ-STORE-030" in str(told[2])
     assert f"On disk ({store}): 1 stored\n" in f"{told[0]}\n" and f"On disk ({store}): 1 loaded" in str(told[1])
     assert refused.location is not None and f"{Path(__file__).name}:{refused.location.lineno})" in str(told[2])
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_guards_are_read_when_a_call_misses(store: Path, monkeypatch: pytest.MonkeyPatch, readable: bool) -> None:
+    """Not before; and that they cannot be read is nobody's exception."""
+    asked: list[int] = []
+    read = decoding._Building.read_rest
+
+    def read_rest(self: Any, place: int) -> object:
+        asked.append(place)
+        if not readable:
+            raise FormatError("a batch of 0")
+        return read(self, place)
+
+    monkeypatch.setattr(decoding._Building, "read_rest", read_rest)
+
+    def f(x: torch.Tensor, n: float | str) -> torch.Tensor:
+        return x.sin() + len(str(n))
+
+    torchjit.compile(f, isolate_recompiles=True)(torch.ones(3), "a")
+    compiled: Any = torchjit.compile(f, isolate_recompiles=True, on_error="eager")
+    for _ in range(3):
+        torch.testing.assert_close(compiled(torch.ones(3), "a"), f(torch.ones(3), "a"))
+    assert not asked
+    torch.testing.assert_close(compiled(torch.ones(3), "bcd"), f(torch.ones(3), "bcd"))
+    loaded, captured = compiled.compiled.stats.regions
+    assert (loaded.storage, captured.storage) == ("loaded", "stored")
+    assert bool(loaded.guards) == ("'a'" in captured.cause) == readable
+    assert asked
+    compiled(torch.ones(3), "a")
+    assert len(compiled.compiled.specializations) == 2
 
 
 def test_what_was_there_and_did_not_fit_is_told(store: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,6 +33,7 @@ from torchjit_core.guards import (
 )
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_guards import GuardProgram
+from torchjit_guards.flat import FlatProgram
 
 X, Y = Arg.of(0, "x"), Arg.of(1, "y")
 
@@ -48,7 +49,17 @@ def agree(guards: list[Guard], slots: tuple[Any, ...], gather: list[AccessPath] 
     """Check the program by a walk and by its snapshot against the definition; return the answer."""
     gather = gather or []
     program = GuardProgram(guards, gather, len(slots))
-    return agree_program(program, guards, slots, gather)
+    answer = agree_program(program, guards, slots, gather)
+    assert agree_program(restored(program, len(slots)), guards, slots, gather) is answer
+    return answer
+
+
+def restored(program: GuardProgram, nslots: int) -> GuardProgram:
+    """The program as an entry on disk holds it, which is not lowered again."""
+    assert program.flat is not None
+    flat = object.__new__(FlatProgram)
+    flat.__restore_state__(program.flat.__stored_state__())
+    return GuardProgram.of_flat(flat, nslots, lambda: (program.guards, program.gather))
 
 
 def agree_program(program: GuardProgram, guards: list[Guard], slots: tuple[Any, ...], gather: list[AccessPath]) -> bool:
@@ -489,9 +500,11 @@ def test_programs_agree_after_mutations(
     gather = data.draw(st.lists(st.sampled_from(paths), max_size=3))
     program = GuardProgram(guards, gather, 1)
     assert agree_program(program, guards, (value,), gather)
+    stored = restored(program, 1)
     for mutate in mutations:
         mutate(value)
         agree_program(program, guards, (value,), gather)
+        agree_program(stored, guards, (value,), gather)
 
 
 int_terms = st.recursive(

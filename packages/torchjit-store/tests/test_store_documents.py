@@ -9,6 +9,7 @@ import functools
 import json
 import math
 from collections import OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -20,6 +21,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import Arg, Pinned
 from torchjit_core.storing import NotStorable, NotYetStorable, made_by, maker
 from torchjit_store import forms, ours
+from torchjit_store.deferred import Deferred
 from torchjit_store.document import NOT_STORABLE
 from torchjit_store.forms import Document, FormatError, decode, encode
 from torchjit_store.shapes import ClassShape
@@ -55,6 +57,57 @@ def test_containers() -> None:
     found = again(made)
     assert found == made and list(found) == list(made)
     assert found[None].maxlen == 4 and type(found["o"]) is OrderedDict and list(found["o"]) == ["z", "a"]
+
+
+def test_what_is_deferred_is_read_when_it_is_asked_for() -> None:
+    shared, own = [1], object()
+    table = Table()
+    path = Arg.of(0, "x").attr("weight")
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    value = (shared, TypeIs(path, int, CodeLocation("f.py", "f", 3)), {"own": own, "cycle": cycle})
+    document = encode([shared, Deferred(value)], table, NoExternals())
+    assert "weight" not in json.dumps(document.data)
+    read: Any = decode(document, table, NoExternals())
+    first, deferred = read
+    assert first == [1]
+    table.objects = []  # objects of the program were found at once
+    found = deferred.get()
+    assert found is deferred.get()
+    assert found[0] is first
+    assert found[1].path is path
+    assert found[1].location == CodeLocation("f.py", "f", 3)
+    assert found[2]["own"] is own
+    assert found[2]["cycle"][0] is found[2]["cycle"]
+
+
+def test_deferred_values_that_share_objects_and_hold_others() -> None:
+    inner = ["inner"]
+    first, second = again([Deferred((inner, 1)), Deferred([Deferred(inner), 2])])
+    assert first.get() == (["inner"], 1)
+    assert second.get()[1] == 2
+    assert second.get()[0].get() == ["inner"]
+
+
+def test_what_the_program_must_be_like_is_compared_at_once() -> None:
+    class Base:
+        limit = 3000
+
+    table = Table()
+    document = encode(
+        [Deferred((ClassAttrIs(Base, "limit", Base.limit), MroIs(Base, Base.__mro__)))], table, NoExternals()
+    )
+    assert [guard.cls for guard in decode(document, table, NoExternals())[0].get()] == [Base, Base]  # type: ignore[index]
+    Base.limit = 3001
+    with pytest.raises(Stale, match="limit changed"):
+        decode(document, table, NoExternals())
+
+
+def test_deferred_values_for_many_threads() -> None:
+    (deferred,) = again([Deferred([1, 2])])
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: deferred.get(), range(64)))
+    assert all(value is found[0] for value in found)
 
 
 def test_what_is_met_twice_is_one_object() -> None:

@@ -1,8 +1,8 @@
 """What entries on disk ask of torchjit's packages: why something is not stored, and what user code a compilation ran.
 
 `torchjit_store` writes graphs of objects of torchjit's own classes, functions and closures without any code of theirs. What cannot be
-written slot by slot says here how it can. A class attribute `__stored_exactly__` names the slots whose containers are the program's own:
-other containers are copied.
+written slot by slot says here how it can. A class attribute `__stored_exactly__` names the slots whose containers are the program's own, or,
+with `__stored_state__`, the parts of the state that are tuples of the program's own: other containers are copied.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
@@ -293,12 +294,18 @@ def verify(found: Layout) -> None:
     """
     with _plain_world():
         samples = _samples()
-        for guard in map(describe, samples):
+        guards = list(map(describe, samples))
+        told = list(map(_ATTRIBUTES, guards))
+        for guard, wanted in zip(guards, told, strict=True):
             program = _raw_program(found, guard)
-            for t in samples:
-                expected = _by_attributes(guard, t)
+            for t, attributes in zip(samples, told, strict=True):
+                expected = all(want is None or want == is_ for want, is_ in zip(wanted, attributes, strict=True))
                 if program.check((t,)) != expected:
                     raise CalibrationError(f"{guard} says {not expected} of a tensor where attributes say {expected}")
+
+
+_ATTRIBUTES = operator.attrgetter(*(f.name for f in attrs.fields(TensorMatches) if f.name not in ("path", "location")))
+"""What a guard asks of a tensor; None: it does not."""
 
 
 def _by_attributes(guard: TensorMatches, t: torch.Tensor) -> bool:

@@ -8,13 +8,13 @@ cheap and telling ones first, those that run Python code last.
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
 from torchjit_core.guards import (
-    MISSING,
     Ambient,
     ClassAttrIs,
     DictContains,
@@ -51,11 +51,11 @@ from torchjit_core.paths import (
 from torchjit_guards._c import OPS
 from torchjit_guards.condition_code import Unsupported, compile_condition
 from torchjit_guards.dict_groups import WALK, Group, Node, build, is_atom
-from torchjit_guards.tensors import native_read, prepare_raw_reads, tensor_test
+from torchjit_guards.flat import FlatProgram, Op
+from torchjit_guards.tensors import THE_TENSOR
 
 __all__ = ["Lowered", "lower"]
 
-Op: TypeAlias = "tuple[int, int, int, int, object, object, int]"
 _INT64 = range(-(2**63), 2**63)
 _LOADS: dict[type[AccessPath], int] = {
     InstanceAttr: OPS["LOAD_INSTANCE"], Item: OPS["LOAD_ITEM"],
@@ -68,11 +68,9 @@ _OF_TENSORS = frozenset({SizeOf, StrideOf, OffsetOf})
 
 @attrs.frozen
 class Lowered:
-    """What `_c.Program` takes, and the guards in the order in which the program tests them."""
+    """A program, and the guards in the order in which it tests them."""
 
-    pinned: tuple[object, ...]
-    ops: tuple[Op, ...]
-    gather: tuple[int, ...]
+    program: FlatProgram
     guards: tuple[Guard, ...]
 
 
@@ -97,12 +95,13 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int, ar
         # one op per class: a version tag vouches for all of its attributes
         classes.setdefault(fact.cls, []).append(fact)  # type: ignore[attr-defined]  # stage 3 has classes
     for group in classes.values():
-        program.check("CHECK_CLASS", obj=group[0].cls, aux=tuple(map(_class_fact, group)))
+        program.check("CHECK_CLASS", obj=group[0].cls, aux=tuple(group))
     program.walk(build(walk, [*gather, *(path for guard in late for path in _paths(guard))]))
     for guard in late:
         program.add(guard)
     registers = tuple([program.register(path) for path in gather])
-    return Lowered(tuple([p.key for p in program.pinned]), tuple(program.ops), registers, tuple(ordered))
+    flat = FlatProgram(tuple([p.key for p in program.pinned]), tuple(program.ops), registers)
+    return Lowered(flat, tuple(ordered))
 
 
 _STAGES: dict[type[Guard], int] = {
@@ -169,6 +168,7 @@ class _Builder:
         self.ops: list[Op] = []
         self.registers: dict[AccessPath, int] = {path: nslots + i for i, path in enumerate(pinned)}
         self.next = nslots + len(pinned)
+        self.tensor_facts: dict[tuple[Any, ...], TensorMatches] = {}
 
     def register(self, path: AccessPath) -> int:
         """The register of a path, loading it and its prefixes if need be."""
@@ -194,7 +194,6 @@ class _Builder:
         base = self.register(path.base)
         imm = indexed = 0
         if cls in _OF_TENSORS:
-            prepare_raw_reads()
             imm = path.key or 0
         elif cls is Item and type(path.key) in (int, bool) and path.key in _INT64:
             imm, indexed = int(path.key), 1
@@ -248,14 +247,24 @@ class _Builder:
         """Emit the check of one guard."""
         emit = _CHECKS.get(type(guard))
         if emit is None:
-            self.check("CHECK_CALL", obj=guard.check)
+            self.check("CHECK_CALL", obj=guard)
         else:
             emit(self, guard)
 
     def _add_different(self, guard: Different) -> None:
         name = "CHECK_STORAGES" if guard.storages else "CHECK_DIFFERENT"
         self.check(name, aux=tuple([self.register(p) for p in guard.paths]))
-        prepare_raw_reads()
+
+    def _add_tensor(self, guard: TensorMatches) -> None:
+        self.check("CHECK_TENSOR", self.register(guard.path), self._facts(guard))
+
+    def _facts(self, guard: TensorMatches) -> TensorMatches:
+        """The guard without its path: one for all tensors that are to be alike."""
+        key = (id(guard.type), *_ASKED(guard))
+        found = self.tensor_facts.get(key)
+        if found is None:
+            found = self.tensor_facts[key] = attrs.evolve(guard, path=THE_TENSOR, location=None)
+        return found
 
     def _add_value(self, guard: ValueEquals) -> None:
         value, src = guard.value, self.register(guard.path)
@@ -264,7 +273,7 @@ class _Builder:
         elif type(value) is str:
             self.check("CHECK_STR", src, value)
         elif not is_atom(value) and isinstance(value, numbers.Number):
-            self.check("CHECK_CALL", obj=guard.check)  # a number of NumPy: == does not tell 0.0 from -0.0
+            self.check("CHECK_CALL", obj=guard)  # a number of NumPy: == does not tell 0.0 from -0.0
         else:
             self.check("CHECK_ATOM" if is_atom(value) else "CHECK_EQUAL", src, value)
 
@@ -273,18 +282,15 @@ class _Builder:
         try:
             code = compile_condition(guard.expression, {name: i for i, (name, _) in enumerate(guard.names)})
         except Unsupported:
-            self.check("CHECK_CALL", obj=guard.check)
+            self.check("CHECK_CALL", obj=guard)
         else:
-            self.check("CHECK_CONDITION", obj=guard.check, aux=(registers, code))
+            self.check("CHECK_CONDITION", obj=guard, aux=(registers, code))
 
-    def _add_ambient(self, guard: Ambient) -> None:
-        native = native_read(guard.read, guard.value)
-        if native is None:
-            self.check("CHECK_AMBIENT", obj=guard.read, aux=guard.value)
-        else:
-            op = OPS["CHECK_NATIVE"]
-            self.ops.append((op, native.width, 0, native.expected, guard.read, native.address, native.argument))
 
+_ASKED = operator.attrgetter(
+    *(f.name for f in attrs.fields(TensorMatches) if f.name not in ("path", "type", "location"))
+)
+"""What a guard on a tensor compares besides its type."""
 
 _CHECKS: dict[type[Guard], Callable[[_Builder, Any], None]] = {
     TypeIs: lambda out, g: out.check("CHECK_TYPE", out.register(g.path), g.type),
@@ -294,27 +300,20 @@ _CHECKS: dict[type[Guard], Callable[[_Builder, Any], None]] = {
     DictKeys: lambda out, g: out.check("CHECK_KEYS", out.register(g.path), g.keys),
     DictContains: lambda out, g: out.check("CHECK_CONTAINS", out.register(g.path), g.name, imm=g.present),
     InstanceLacks: lambda out, g: out.check("CHECK_LACKS", out.register(g.path), g.name),
-    TensorMatches: lambda out, g: out.check("CHECK_TENSOR", out.register(g.path), g.type, tensor_test(g)),
+    TensorMatches: _Builder._add_tensor,
     SameObject: lambda out, g: out.check("CHECK_SAME", out.register(g.first), src2=out.register(g.second)),
     Different: _Builder._add_different,
     SymbolicCondition: _Builder._add_condition,
-    Ambient: _Builder._add_ambient,
+    Ambient: lambda out, g: out.check("CHECK_AMBIENT", obj=g),
     Predicate: lambda out, g: out.check("CHECK_PREDICATE", out.register(g.path), g.test),
 }
 
 
-def _class_fact(guard: ClassAttrIs | MroIs) -> tuple[object, ...]:
-    """A name and what it leads to (nothing: it leads nowhere), or None and the mro."""
-    if isinstance(guard, MroIs):
-        return None, guard.mro
-    return (guard.name,) if guard.obj is MISSING else (guard.name, guard.obj)
-
-
-def describe(lowered: Lowered) -> list[str]:
+def describe(program: FlatProgram) -> list[str]:
     """The ops as text, one line each, for people and tests."""
     names = {number: name for name, number in OPS.items()}
     lines: list[str] = []
-    for code, dst, src, _src2, obj, _aux, imm in lowered.ops:
+    for code, dst, src, _src2, obj, _aux, imm in program.bound():
         name = names[code]
         detail: Any = imm if obj is None else obj
         target = f"r{dst} = " if name.startswith("LOAD") else ""

@@ -20,9 +20,10 @@ from torchjit_core.paths import Arg
 if TYPE_CHECKING:
     from torchjit_guards.native_reads import NativeRead
 
-__all__ = ["key_set_holds", "matches", "native_read", "plain_facts", "prepare_raw_reads", "tensor_test"]
+__all__ = ["THE_TENSOR", "key_set_holds", "matches", "native_read", "plain_facts", "prepare_raw_reads", "tensor_test"]
 
-_TENSOR = Arg.of(0, "tensor")
+THE_TENSOR = Arg.of(0, "tensor")
+"""The path of guards on a tensor that is at hand."""
 
 
 def _torch_support() -> Any:
@@ -42,9 +43,13 @@ def prepare_raw_reads() -> None:
 
 
 def tensor_test(guard: TensorMatches) -> tuple[Callable[[Any], bool], tuple[Any, ...] | None]:
-    """The slow test of a tensor, by attributes, and what the raw test compares (None: there is no raw test)."""
+    """The slow test of a tensor, by attributes, and what the raw test compares (None: there is no raw test).
+
+    Args:
+        guard: on `THE_TENSOR`.
+    """
     support = _torch_support()
-    test = functools.partial(_matches, attrs.evolve(guard, path=_TENSOR))
+    test = functools.partial(_matches, guard)
     return test, None if support is None else support.tensor_spec(guard)
 
 
@@ -66,7 +71,7 @@ def plain_facts(guard: TensorMatches, tensor: Any) -> tuple[Any, TensorMatches]:
     support = _torch_support()
     if support is None or not support.only_sees_functions(guard.type):
         return tensor, guard
-    plain, facts = support.as_plain(tensor, attrs.evolve(guard, path=_TENSOR))
+    plain, facts = support.as_plain(tensor, attrs.evolve(guard, path=THE_TENSOR))
     return plain, facts
 
 

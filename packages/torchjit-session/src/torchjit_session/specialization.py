@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -45,7 +45,7 @@ class Specialization:
     Attributes:
         compile_id: such as `0/1`: site and specialisation.
         cause: "first call", or the guard that missed.
-        guards: what it relies on.
+        guards: what it relies on; given as a function, of an entry that was loaded, it is found out when somebody asks.
         graphs: the captured graphs (one, or none).
         breaks: how the region ended, if not by returning.
         source: the emitted code.
@@ -71,7 +71,7 @@ class Specialization:
     compile_id: str
     cause: str
     recompile: Recompile | None = None
-    guards: tuple[Guard, ...] = ()
+    _guards: tuple[Guard, ...] | Callable[[], tuple[Guard, ...]] = ()
     graphs: list[torch.fx.GraphModule] = attrs.field(factory=list)
     breaks: tuple[Any, ...] = ()
     source: str = ""
@@ -96,6 +96,10 @@ class Specialization:
     def __attrs_post_init__(self) -> None:
         self.notes = events.Notes(self.compile_id)
 
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        return self._guards() if callable(self._guards) else self._guards
+
     def take(self, captured: torchjit_vm.Captured, ranges: Iterable[str], guards: tuple[Guard, ...]) -> None:
         """Note, and count, what a capture gave.
 
@@ -104,7 +108,7 @@ class Specialization:
             ranges: see `ranges`.
             guards: all that it relies on.
         """
-        self.breaks, self.source, self.guards, self.ranges = captured.breaks, captured.source, guards, tuple(ranges)
+        self.breaks, self.source, self._guards, self.ranges = captured.breaks, captured.source, guards, tuple(ranges)
         self.continuations = tuple(region.key for region in captured.continuations)
         counters["stats"]["unique_graphs"] += len(self.graphs)
         for record in captured.breaks:

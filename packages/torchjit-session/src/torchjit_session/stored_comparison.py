@@ -24,8 +24,8 @@ DIFFERS = reason(
 )
 
 _FACTS: dict[str, Callable[[StoredEntry], Any]] = {
-    "guards": lambda entry: sorted(map(str, entry.guards)),
-    "arguments of the code": lambda entry: list(map(str, entry.gather)),
+    "guards": lambda entry: sorted(map(str, entry.facts.get()[0])),
+    "arguments of the code": lambda entry: list(map(str, entry.facts.get()[1])),
     "result": lambda entry: [entry.unwrap],
     "emitted code": lambda entry: entry.source.splitlines(),
     "graphs": lambda entry: [line for graph in entry.graphs for line in graph.splitlines()],

@@ -21,7 +21,6 @@ import torchjit_guards
 from torchjit_core import events, storing
 from torchjit_core.collector import collector_paused
 from torchjit_core.failures import failures_are_raised
-from torchjit_core.guards import distinct
 from torchjit_core.handlers import let_through
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import reason
@@ -35,6 +34,7 @@ from torchjit_session.eager_facts import EagerFacts, facts_of
 from torchjit_session.rerun import OnRaise
 from torchjit_session.site_keys import key_parts
 from torchjit_session.specialization import CaptureOrigin, Specialization
+from torchjit_store.deferred import Deferred
 from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
 from torchjit_store.finder import Stale
 from torchjit_store.folder import StoredBytes
@@ -233,7 +233,7 @@ def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate 
     try:
         with storing.loading_from(site.terms.host.store().cache_dir):
             entry = unpack(stored.data, _roots(site, slots), _Externals(site.owner))
-        guard = torchjit_guards.GuardProgram(entry.guards, entry.gather, site.region.nslots, are_distinct=True)
+        guard = _guard_of(site, entry)
     except Stale as error:
         why = error.what
     except FormatError as error:
@@ -246,6 +246,28 @@ def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate 
     counters["store"]["stale"] += 1
     events.emit("entry_missed", key=stored.key, why=why, **_place_of(site))
     return why
+
+
+def _guard_of(site: Site, entry: StoredEntry) -> torchjit_guards.GuardProgram:
+    """The guards of an entry for this process. As objects they are read when somebody asks why a call missed, or to see them."""
+
+    def facts() -> torchjit_guards.Facts:
+        try:
+            return entry.facts.get()
+        except (
+            Exception
+        ) as error:  # nobody calls for the sake of these: there is nothing to show, and nothing more to it
+            _pass_on(error)
+            events.emit(
+                "fallback",
+                reason=FAILED.id,
+                headline=FAILED.headline,
+                detail=f"guards: {type(error).__name__}: {error}",
+            )
+            return (), ()
+
+    program: Any = entry.program
+    return torchjit_guards.GuardProgram.of_flat(program, site.region.nslots, facts)
 
 
 def _why_missed(guard: Any, slots: tuple[Any, ...]) -> str:
@@ -266,9 +288,9 @@ def _take_history(site: Site, entry: StoredEntry) -> None:
 
 
 def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float) -> Entry:
-    owner, entry = site.owner, found.entry
+    owner, entry, guard = site.owner, found.entry, found.guard
     made = Specialization(
-        f"{site.number}/{len(site.specializations)}", f"{LOADED}, built in {entry.seconds:.2f} s", guards=entry.guards, breaks=entry.breaks, source=entry.source,
+        f"{site.number}/{len(site.specializations)}", f"{LOADED}, built in {entry.seconds:.2f} s", guards=lambda: guard.guards, breaks=entry.breaks, source=entry.source,
         ranges=entry.ranges, settings=site.terms.settings, texts=entry.graphs, storage="loaded",
         eager_facts=entry.eager_facts if isinstance(entry.eager_facts, EagerFacts) else None,
     )  # fmt: skip
@@ -277,7 +299,7 @@ def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float
     if entry.on_raise is not None:
         on_raise = OnRaise(site.failures, made, **attrs.asdict(entry.on_raise))
     hook = owner.ask_for_call if entry.hooked else None
-    appended = Entry(found.guard, entry.target, entry.unwrap, made, hook, on_raise)
+    appended = Entry(guard, entry.target, entry.unwrap, made, hook, on_raise)
     made.continuations = tuple(region.key for region in entry.continuations)
     for region in entry.continuations:
         owner.follow_calls(region, entry.breaks, site)
@@ -392,7 +414,7 @@ def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin
     captured = origin.captured
     with _told(site, made):
         stored = StoredEntry(
-            tuple(distinct(made.guards)), captured.gather, captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
+            entry.guard.flat, Deferred((entry.guard.guards, captured.gather)), captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
             captured.continuations, entry.hook is not None, captured.source, tuple(gm.code for gm in made.graphs), made.ranges,
             site.history.copy(), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None,
         )  # fmt: skip

@@ -7,6 +7,7 @@ listed here, `__restore_state__` of torchjit's classes, and functions that torch
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from operator import setitem
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any, Final, final
 
+from torchjit_core.collector import collector_paused
 from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_core.guards import ClassAttrIs, MroIs
 from torchjit_core.location import CodeLocation
@@ -36,6 +38,7 @@ from torchjit_core.paths import (
 )  # fmt: skip
 from torchjit_core.storing import is_maker
 from torchjit_store import generated, library_values, numpy_values, ours
+from torchjit_store.deferred import Deferred
 from torchjit_store.document import FORMAT, Data, Document, Externals, FormatError, Lookup
 from torchjit_store.fingerprints import atom_text, mro, namespace
 from torchjit_store.shapes import ClassShape, class_shape
@@ -54,16 +57,8 @@ def decoded(document: Document, lookup: Lookup, externals: Externals) -> object:
     data = document.data
     if data["format"] != FORMAT:
         raise FormatError(f"format {data['format']!r}")
-    building = _Building(document.blobs, lookup, externals)
-    atoms = data["atoms"]
-    if any(type(atom) not in _ATOMS for atom in atoms):
-        raise FormatError("an atom that is none")
-    building.values += [sys.intern(atom) if type(atom) is str else atom for atom in atoms]
-    late = [(*building.empty(kind, tuple(header), count), flat) for kind, header, count, _, flat in data["late"]]
-    for kind, header, count, raws, flat in data["batches"]:
-        building.add(kind, tuple(header), count, raws, flat)
-    for kind, header, made, flat in late:
-        building.fill(kind, header, made, flat)
+    building = _Building(document.blobs, lookup, externals, data.get("deferred"))
+    building.read(data)
     return building.values[_position(data["root"])]
 
 
@@ -75,9 +70,29 @@ Columns = Sequence[Sequence[Any]]
 class _Building:
     """The objects so far."""
 
-    def __init__(self, blobs: tuple[bytes, ...], lookup: Lookup, externals: Externals) -> None:
-        self.blobs, self.lookup, self.externals = blobs, lookup, externals
+    def __init__(self, blobs: tuple[bytes, ...], lookup: Lookup, externals: Externals, rest: Data = None) -> None:
+        self.blobs, self.lookup, self.externals, self.rest = blobs, lookup, externals, rest
         self.values: list[Any] = []
+
+    def read(self, data: Data) -> None:
+        """Make the objects of a section."""
+        atoms = data["atoms"]
+        if any(type(atom) not in _ATOMS for atom in atoms):
+            raise FormatError("an atom that is none")
+        self.values += [sys.intern(atom) if type(atom) is str else atom for atom in atoms]
+        late = [(*self.empty(kind, tuple(header), count), flat) for kind, header, count, _, flat in data["late"]]
+        for kind, header, count, raws, flat in data["batches"]:
+            self.add(kind, tuple(header), count, raws, flat)
+        for kind, header, made, flat in late:
+            self.fill(kind, header, made, flat)
+
+    def read_rest(self, place: int) -> object:
+        """An object of what was deferred. The objects so far stay as they are: several threads may ask."""
+        building = _Building(self.blobs, self.lookup, self.externals)
+        building.values = self.values.copy()
+        with collector_paused():
+            building.read(json.loads(self.blob(self.rest)))
+        return building.values[place]
 
     def add(self, kind: str, header: tuple[Any, ...], count: int, raws: Any, flat: list[int]) -> None:
         """Make the objects of a batch."""
@@ -138,6 +153,10 @@ class _Building:
     def bytes(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """Bytes."""
         return [self.blob(raw) for raw in raws]
+
+    def deferred(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
+        """What is read later."""
+        return [Deferred.unread(functools.partial(self.read_rest, _position(raw))) for raw in raws]
 
     def numpy_scalars(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """Numbers of NumPy."""
@@ -488,6 +507,7 @@ _FILL: Final[dict[str, Callable[[list[Any], tuple[Any, ...], Columns], None]]] =
 }
 _RULES: Final[dict[str, Callable[[_Building, tuple[Any, ...], Columns, list[Any]], list[Any]]]] = {
     "number": _Building.numbers,
+    "deferred": _Building.deferred,
     "bytes": _Building.bytes,
     "numpy": _Building.numpy_scalars,
     "single": _singles,

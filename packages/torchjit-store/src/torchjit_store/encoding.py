@@ -23,9 +23,10 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
 from torchjit_core.storing import Made, NotStorable, how_made, names_within, note_library
 from torchjit_store import generated, library_values, numpy_values, ours
+from torchjit_store.deferred import Deferred
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
 from torchjit_store.layout import laid_out
-from torchjit_store.nodes import NO_HEADER, ROOT, Header, Node, shown_type, way_to
+from torchjit_store.nodes import DEFERRED, NO_HEADER, ROOT, Header, Node, shown_type, way_to
 from torchjit_store.shapes import class_shape
 
 __all__ = ["encoded"]
@@ -249,7 +250,11 @@ class _Survey:
             node.become("member", name, raw=obj.name)
             return
         if hasattr(cls, "__stored_state__"):
-            node.become("state", name, [self.node(dict(obj.__stored_state__()), node)])
+            state = dict(obj.__stored_state__())
+            for field in getattr(cls, "__stored_exactly__", ()):
+                for part in state[field]:
+                    self.exact(part, node)
+            node.become("state", name, [self.node(state, node)])
             return
         if isinstance(obj, tuple):
             node.become("named tuple", name, self.nodes(obj, node))
@@ -399,6 +404,9 @@ class _Survey:
     def _single(self, node: Node, obj: object) -> None:
         node.become("single", raw=repr(obj))
 
+    def _deferred(self, node: Node, deferred: Deferred[Any]) -> None:
+        node.become(DEFERRED, NO_HEADER, [self.node(deferred.get(), node)])
+
     def _expression(self, node: Node, obj: Any) -> None:
         node.become("expression", (type(obj).__name__,), self.nodes(obj.__reduce__()[1], node))
 
@@ -435,6 +443,7 @@ _RULES: Final[dict[type, Callable[[_Survey, Node, Any], None]]] = {
     type(NotImplemented): _Survey._single,
     **{cls: _Survey._expression for cls in (Expr, Symbol, Operation)},
     CellType: _Survey._reference,
+    Deferred: _Survey._deferred,
 }
 
 

@@ -17,6 +17,7 @@ import attrs
 from torchjit_core.guards import Guard
 from torchjit_core.handlers import let_through
 from torchjit_core.paths import AccessPath
+from torchjit_store.deferred import Deferred
 from torchjit_store.finder import Finder
 from torchjit_store.forms import Document, Externals, FormatError, decode, encode
 from torchjit_store.origins import Origins
@@ -42,8 +43,8 @@ class StoredEntry:
     """What an entry of a front door is made of, and what people want to know of it.
 
     Attributes:
-        guards: all that it relies on.
-        gather: paths of what the target is called with.
+        program: the guards as a program (of `torchjit_guards`).
+        facts: all that the entry relies on, and the paths of what the target is called with.
         target: the compiled code.
         unwrap: take this item of the target's result; -1: the result itself.
         on_raise: None: an exception of the target leaves the region.
@@ -59,8 +60,8 @@ class StoredEntry:
         eager_facts: what is to be known to let calls of it run as eager code.
     """
 
-    guards: tuple[Guard, ...]
-    gather: tuple[AccessPath, ...]
+    program: object
+    facts: Deferred[tuple[tuple[Guard, ...], tuple[AccessPath, ...]]]
     target: Callable[..., Any]
     unwrap: int
     on_raise: RaiseFacts | None = None
@@ -112,6 +113,7 @@ def unpack(data: bytes | memoryview, roots: Iterable[object], externals: Externa
     head, blobs = _parts(bytes(data))
     finder = Finder(head["table"], roots)
     found = decode(Document(head["document"], blobs), finder, externals)
+    finder.forget_objects()
     if not isinstance(found, StoredEntry):
         raise FormatError("no entry")
     return found

@@ -67,6 +67,10 @@ class Finder:
                 best = last - first, now, shift
         return (filename, line) if best is None else (best[1], line + best[2])
 
+    def forget_objects(self) -> None:
+        """Keep none of them alive: from now on only `moved` answers."""
+        self._rows, self._roots, self._objects = [], (), []
+
     def _found(self, row: int, step: str, parent: int | None, key: Any) -> Any:
         if step == "module":
             try:

@@ -96,10 +96,32 @@ def _torch() -> dict[str, Any]:
 
 
 def _version(distribution: str) -> str | None:
+    """What is installed, by the name of the folder that says so; of several, what Python's own search finds."""
+    module = sys.modules.get(distribution)
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str):
+        start = f"{distribution}-"
+        found = [
+            n for n in _names_in(os.path.dirname(os.path.dirname(file))) if n.startswith(start) and n.endswith(_INFO)
+        ]
+        if len(found) == 1:
+            return found[0][len(start) : -len(_INFO)]
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+_INFO = ".dist-info"
+
+
+@functools.cache
+def _names_in(folder: str) -> tuple[str, ...]:
+    """What is in a folder of packages."""
+    try:
+        return tuple(os.listdir(folder))
+    except OSError:
+        return ()
 
 
 def _driver() -> str | None:
@@ -185,8 +207,10 @@ def _folder_of(package: str) -> Path | None:
 def _record(folder: Path) -> list[str] | None:
     """The lines about a package's files that its installer wrote down, with their digests; None for sources in a checkout."""
     lines: list[str] = []
-    for info in folder.parent.glob(f"{folder.name}-*.dist-info"):
-        lines += [line for line in _text(str(info / "RECORD")).splitlines() if line.startswith(f"{folder.name}/")]
+    for name in _names_in(str(folder.parent)):
+        if name.startswith(f"{folder.name}-") and name.endswith(_INFO):
+            record = _text(str(folder.parent / name / "RECORD"))
+            lines += [line for line in record.splitlines() if line.startswith(f"{folder.name}/")]
     return sorted(line for line in lines if ".pyc," not in line) or None
 
 

@@ -1,37 +1,80 @@
-"""Nodes to documents: sorted by depth, cycles cut, and those of a kind in batches, as columns of numbers."""
+"""Nodes to documents: sorted by depth, cycles cut, and those of a kind in batches, as columns of numbers. What may wait is a document of its own."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, final
 
 from torchjit_core.storing import NotStorable
 from torchjit_store.document import FORMAT, NOT_STORABLE, Data, Document
-from torchjit_store.nodes import ALWAYS_LATE, LATE, Header, Node, shown_type, way_to
+from torchjit_store.nodes import ALWAYS_LATE, DEFERRED, LATE, Header, Node, shown_type, way_to
 
 __all__ = ["laid_out"]
 
 
 def laid_out(top: Node, blobs: Sequence[bytes]) -> Document:
-    """Numbers for nodes, and batches of those alike: `[kind, header, count, raw data or 0, columns of children in one list]`."""
+    """Numbers for nodes, and batches of those alike: `[kind, header, count, raw data or 0, columns of children in one list]`.
+
+    What only `Deferred` objects lead to has numbers behind all others, and batches of its own in the last of the blobs.
+    """
     nodes = _ordered(top)
     _share_headers([node for node in nodes if node.kind not in _SHARED])
-    atoms = [node for node in nodes if node.kind == "atom"]
-    late = _batches([node for node in nodes if node.late], lambda node: LATE.index(node.kind))
-    rest = _batches([n for n in nodes if not n.late and n.kind != "atom"], lambda node: node.level)
-    index = 0
-    for batch in (atoms, *late, *rest):
-        for node in batch:
-            node.index = index
-            index += 1
-    data = {
-        "format": FORMAT,
-        "atoms": [node.raw for node in atoms],
-        "late": [_written(batch) for batch in late],
-        "batches": [_written(batch) for batch in rest],
-        "root": top.index,
-    }
-    return Document(data, tuple(blobs))
+    _mark_read(top, nodes)
+    now, deferred = _Section([n for n in nodes if n.read]), _Section([n for n in nodes if not n.read])
+    deferred.number(now.number(0))
+    data = {"format": FORMAT, **now.data(), "root": top.index}
+    if not deferred.nodes:
+        return Document(data, tuple(blobs))
+    text = json.dumps(deferred.data(), separators=(",", ":")).encode()
+    return Document(data | {"deferred": len(blobs)}, (*blobs, text))
+
+
+@final
+class _Section:
+    """A part of the document that is read at once."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self.atoms = [node for node in nodes if node.kind == "atom"]
+        self.late = _batches([node for node in nodes if node.late], lambda node: LATE.index(node.kind))
+        self.rest = _batches([n for n in nodes if not n.late and n.kind != "atom"], lambda node: node.level)
+
+    def number(self, first: int) -> int:
+        """Number the nodes in the order in which they are read; what follows the last number."""
+        for batch in (self.atoms, *self.late, *self.rest):
+            for node in batch:
+                node.index = first
+                first += 1
+        return first
+
+    def data(self) -> dict[str, Data]:
+        """The section; all nodes have numbers."""
+        return {
+            "atoms": [node.raw for node in self.atoms],
+            "late": [_written(batch) for batch in self.late],
+            "batches": [_written(batch) for batch in self.rest],
+        }
+
+
+_READ_AT_ONCE: Final = frozenset(
+    {DEFERRED, "reference", "mro", "class attribute", "external", "made", "state", "generated"}
+)
+"""Kinds that ask what the program is like, or run code of torchjit's."""
+
+
+def _mark_read(top: Node, nodes: list[Node]) -> None:
+    """Set `read` of what is read at once: what the root leads to but for what is behind `Deferred` objects, and certain kinds."""
+    pending = [top, *(node for node in nodes if node.kind in _READ_AT_ONCE)]
+    for node in pending:
+        node.read = True
+    while pending:
+        node = pending.pop()
+        if node.kind != DEFERRED:
+            for child in node.children:
+                if not child.read:
+                    child.read = True
+                    pending.append(child)
 
 
 _SHARED: Final = frozenset({"path", "atom", "location"})
@@ -55,6 +98,8 @@ def _batches(nodes: list[Node], rank: Callable[[Node], int]) -> list[list[Node]]
 
 def _written(batch: list[Node]) -> Data:
     first = batch[0]
+    if first.kind == DEFERRED:
+        return [DEFERRED, [], len(batch), [node.children[0].index for node in batch], []]
     raws = 0 if all(node.raw is None for node in batch) else [node.raw for node in batch]
     flat = [child.index for column in zip(*[node.children for node in batch], strict=True) for child in column]
     return [first.kind, list(first.header), len(batch), raws, flat]

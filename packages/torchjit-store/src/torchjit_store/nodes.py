@@ -9,11 +9,13 @@ from torchjit_store import ours
 from torchjit_store.document import Data
 from torchjit_store.shapes import class_shape
 
-__all__ = ["ALWAYS_LATE", "LATE", "NO_HEADER", "ROOT", "Header", "Node", "shown_type", "way_to"]
+__all__ = ["ALWAYS_LATE", "DEFERRED", "LATE", "NO_HEADER", "ROOT", "Header", "Node", "shown_type", "way_to"]
 
 LATE: Final = ("cell", "globals", "instance", "list", "set", "dict", "ordered", "deque", "state")
 """Kinds whose objects can be made empty and filled at the end, in the order in which they are."""
 ALWAYS_LATE: Final = frozenset({"cell", "globals"})
+DEFERRED: Final = "deferred"
+"""The kind of `Deferred` objects, whose child is read when it is asked for."""
 
 Header: TypeAlias = "tuple[Data, ...]"
 NO_HEADER: Final[Header] = ()
@@ -23,7 +25,7 @@ NO_HEADER: Final[Header] = ()
 class Node:
     """One object. `children` are nodes; `raw` is JSON-able. `parent` is whose child it was first."""
 
-    __slots__ = ("children", "header", "index", "kind", "late", "level", "obj", "parent", "raw", "state")
+    __slots__ = ("children", "header", "index", "kind", "late", "level", "obj", "parent", "raw", "read", "state")
 
     def __init__(self, obj: object, parent: Node | None) -> None:
         self.obj, self.parent = obj, parent
@@ -32,7 +34,7 @@ class Node:
         self.children: list[Node] = []
         self.raw: Data = None
         self.level = self.index = self.state = 0
-        self.late = False
+        self.late = self.read = False
 
     def become(self, kind: str, header: Header = (), children: list[Node] | None = None, raw: Data = None) -> None:
         self.kind, self.header, self.raw = kind, header, raw

@@ -8,8 +8,6 @@ import stat
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import platformdirs
-
 from torchjit_core.handlers import let_through
 
 __all__ = [
@@ -41,6 +39,8 @@ def cache_root(cache_dir: str | None) -> Path:
     """
     if cache_dir is not None:
         return Path(cache_dir).absolute()
+    import platformdirs  # noqa: PLC0415  # costs a warm start milliseconds, and is not needed where the folder is given
+
     try:
         folder = platformdirs.user_cache_path("torchjit")
     except RuntimeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -151,8 +152,10 @@ def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
 
     start_from_environment(environment)
     compiler = make_backend()
-    if not host.store().reads:
-        import_capture(compiler)  # now rather than in the first call
+    if host.store().reads:  # what the first call needs is imported now
+        importlib.import_module("torchjit_session.storing")
+    else:
+        import_capture(compiler)
 
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)

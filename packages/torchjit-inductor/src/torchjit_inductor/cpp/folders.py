@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import final
 
-import platformdirs
-
 from torchjit_core.failures import failures_are_raised
 from torchjit_core.forks import new_lock
 from torchjit_core.handlers import let_through
@@ -56,6 +54,17 @@ class UnusableFolder(Exception):
         super().__init__(f"{folder}: {why}")
 
 
+def _users_folder() -> Path:
+    """The user's cache folder.
+
+    Raises:
+        RuntimeError: nobody knows where this user's home is.
+    """
+    import platformdirs  # noqa: PLC0415  # costs a warm start milliseconds, and is not needed where the folder is given
+
+    return platformdirs.user_cache_path("torchjit")
+
+
 def cache_folder(cache_dir: str | None) -> Path:
     """The cache folder, made if need be, readable by its owner only.
 
@@ -66,7 +75,7 @@ def cache_folder(cache_dir: str | None) -> Path:
         OSError: there is none, or it belongs to somebody else.
     """
     try:
-        folder = Path(cache_dir).absolute() if cache_dir is not None else platformdirs.user_cache_path("torchjit")
+        folder = Path(cache_dir).absolute() if cache_dir is not None else _users_folder()
     except RuntimeError as error:  # nobody knows where this user's home is
         raise FileNotFoundError(str(error)) from None
     if not folder.is_absolute():
@@ -108,7 +117,7 @@ def stand_in(cache_dir: str | None, why: object) -> Path:
     let_through()
     with _lock:
         told = cache_dir in _unusable
-        named = cache_dir if cache_dir is not None else platformdirs.user_cache_dir("torchjit")
+        named = cache_dir if cache_dir is not None else str(_users_folder())
         if not told and failures_are_raised():
             raise UserError(UNUSABLE, f"{named}: {why}")
         _unusable.add(cache_dir)
