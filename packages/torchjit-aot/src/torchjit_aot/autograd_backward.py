@@ -9,9 +9,11 @@ import torch
 from torch import fx
 
 from torchjit_aot.autograd_nodes.components import component_reads
+from torchjit_aot.autograd_nodes.delivery import begin, hand_on, one_by_one
 from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.leaf_hooks import call_hooks_for_gradients_only
 from torchjit_aot.autograd_nodes.nodes import Part
+from torchjit_aot.autograd_nodes.pieces import Groups
 from torchjit_aot.autograd_nodes.saved_tensors import saved_tensors
 from torchjit_aot.autograd_nodes.tangents import DENSE, TELLING, as_plain, without_zeros
 from torchjit_aot.compiler_protocol import Run
@@ -28,7 +30,13 @@ _GRADS_IN_A_LIST = hasattr(torch.autograd.Function, "boxed_grads_call")
 
 
 def backward_of(
-    part: Part, passed: Sequence[fx.Node], hidden: bool, backwards: Backwards, name: str, checked: bool
+    part: Part,
+    passed: Sequence[fx.Node],
+    hidden: bool,
+    backwards: Backwards,
+    name: str,
+    checked: bool,
+    groups: Groups | None = None,
 ) -> Run:
     """The backward: the tangents of all results in, the gradients of what was passed to the forward out.
 
@@ -39,8 +47,9 @@ def backward_of(
         backwards: of all results, and of some.
         name: for the profiler and tracebacks.
         checked: see `make_training`.
+        groups: see there; only the first one's gradients are this function's.
     """
-    return _BackwardText(part, passed, hidden, backwards, name, checked).function()
+    return _BackwardText(part, passed, hidden, backwards, name, checked, groups).function()
 
 
 @final
@@ -48,9 +57,17 @@ class _BackwardText:
     """The text of a backward, section by section; see `backward_of`."""
 
     def __init__(
-        self, part: Part, passed: Sequence[fx.Node], hidden: bool, backwards: Backwards, name: str, checked: bool
+        self,
+        part: Part,
+        passed: Sequence[fx.Node],
+        hidden: bool,
+        backwards: Backwards,
+        name: str,
+        checked: bool,
+        groups: Groups | None,
     ) -> None:
         joint = self._joint = part.joint
+        self._groups = groups
         self._passed, self._saved, self._backwards, self._name = passed, part.saved, backwards, name
         self._checked = checked
         self._source = Source()
@@ -58,9 +75,11 @@ class _BackwardText:
         self._several = len(joint.differentiable) > 1
         self._has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in part.saved)
         self._only = f"{self._source.bind(call_hooks_for_gradients_only)}(ctx)"
-        graded = enumerate(zip(joint.inputs, joint.grads, strict=True))
-        grad_of = {node: f"d[{i}]" for i, (node, grad) in graded if grad is not None}
+        own = range(len(joint.inputs)) if groups is None else groups[0]
+        grad_of = {joint.inputs[i]: f"d[{k}]" for k, i in enumerate(own) if joint.grads[i] is not None}
+        self._reach = tuple(joint.dependence.tangents[i] for i in own)
         self._results = [grad_of.get(node, "None") for node in passed] + ["None"] * hidden
+        self._results += ["token"] if groups is not None else []
 
     def function(self) -> Run:
         """Write and compile it."""
@@ -73,12 +92,15 @@ class _BackwardText:
         source.lines += tests
         self._call(backward, [*(["t"] if self._has_tensors else []), *(["h"] if tests else []), *self._gradients])
         if self._several:
-            reach = source.bind(self._joint.dependence.tangents, "reach")
+            reach = source.bind(self._reach, "reach")
             source.lines += [
                 "if some:",
                 f"    {self._only}",
                 f"    d = {source.bind(without_zeros)}(d, missing, {reach})",
             ]
+        if self._groups is not None:
+            missing = "missing if some else None" if self._several else "None"
+            source.lines.append(f"token = {source.bind(hand_on)}(ctx.device, rest, {missing})")
         source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
         parameters = ["grads"] if _GRADS_IN_A_LIST else self._gradients
         return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {self._name} backward>")  # type: ignore[no-any-return]
@@ -148,7 +170,14 @@ class _BackwardText:
     def _call(self, backward: str, dead: Sequence[str]) -> None:
         """Lines that call it; `dead` is what nobody reads from then on."""
         source = self._source
-        guarded = untracked(source, in_range(source, "compiled(inputs)", f"{self._name}_backward", "d"))
+        called, result, later = "compiled(inputs)", "d", []
+        if self._groups is not None:
+            called, result = f"{source.bind(begin)}(compiled, inputs, {source.bind(self._groups, 'groups')})", "d, rest"
+            given = f"[{source.bind(refuse_double_backward)}(ds, leads) for ds in rest]"
+            later = [f"    rest = {source.bind(one_by_one)}({given})"]
+        call = in_range(source, called, f"{self._name}_backward", result)
+        guarded = untracked(source, call)
+        at_once = untracked(source, [*call, "rest = [*rest]"]) if later else guarded
         links = links_of(self._joint, self._passed, self._saved)
         given = f"{'t' if self._has_tensors else '()'}, ({', '.join(self._gradients)},)"
         given += f", {links.parameters}, {links.saved}, {bool(links.kept)}"
@@ -164,8 +193,9 @@ class _BackwardText:
             *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if self._several else []),
             f"del {', '.join(dead)}",
             "if leads is not None:",
-            *indented(in_grad_mode(source, False, guarded)),
+            *indented(in_grad_mode(source, False, at_once)),
             f"    d = {source.bind(refuse_double_backward)}(d, leads)",
+            *later,
             "else:",
             *indented(guarded),
         ]

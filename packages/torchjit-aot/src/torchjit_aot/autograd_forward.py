@@ -47,6 +47,7 @@ def forward_of(
     name: str,
     called: bool,
     checked: bool,
+    delivers: bool = False,
 ) -> Run:
     """What gives results of a graph to autograd: `(ctx, *passed)`, and a tuple of what it does not see if there is any.
 
@@ -58,6 +59,7 @@ def forward_of(
         name: for the profiler and tracebacks.
         called: what the graph gave comes first in the tuple; else this one calls it.
         checked: see `make_training`.
+        delivers: it takes what `announce` gives, behind all others.
     """
     source = Source()
     variable = {node: f"a{i}" for i, node in enumerate((*passed, *hidden))}
@@ -65,6 +67,9 @@ def forward_of(
     if rest := [*(["s"] if called else []), *(variable[node] for node in hidden)]:
         parameters.append("rest")
         source.lines.append(f"{', '.join(rest)}, = rest")
+    if delivers:
+        parameters.append("token")
+        source.lines.append("ctx.device = token.device")
     keep_links(source, links_of(part.joint, passed, part.saved), variable)
     if not called:
         call = call_graph(source, forward.compiled, [variable[n] for n in forward.inputs], f"{name}_forward")

@@ -55,7 +55,7 @@ def links_of(joint: JointGraph, passed: Sequence[fx.Node], saved: Sequence[fx.No
         node, source = joint.inputs[i], joint.sources[i]
         if joint.grads[i] is None:
             continue
-        if source.static and source.leaf is source.value:
+        if source.static and source.leaf is source.value and node in tensors:
             parameters.append(tensors.index(node))
         elif node in held:
             found.append(held.index(node))

@@ -12,8 +12,10 @@ from torch import fx
 
 from torchjit_aot.ambient import modes_aside
 from torchjit_aot.autograd_forward import CalledGraph
+from torchjit_aot.autograd_nodes.delivery import InPieces, Piece
 from torchjit_aot.autograd_nodes.lazy_backward import BackwardOfSome, Backwards, LazyBackward
 from torchjit_aot.autograd_nodes.nodes import Part, parts_of
+from torchjit_aot.autograd_nodes.pieces import Groups, PieceGraph, cut_in_pieces, groups_of
 from torchjit_aot.autograd_nodes.undefined_tangents import prune
 from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, Kind, Run, writes_last
 from torchjit_aot.inputs import no_autocast
@@ -34,6 +36,7 @@ from torchjit_core.failures import degraded
 from torchjit_core.reasons import GraphBreak
 from torchjit_core.storing import is_ahead
 from torchjit_torch.graph_calls import GraphCall
+from torchjit_torch.node_meta import GRADIENT_BUCKETS
 
 __all__ = ["compile"]
 
@@ -83,7 +86,8 @@ def compile(
             return GraphCall(
                 original
             )  # not `gm` itself, which prints where in the graph the user's own error came from
-        how = _Compilation(compiler, backward_compiler or compiler, partitioner, settings)
+        limits = GRADIENT_BUCKETS.of(original) if settings.gradient_buckets else None
+        how = _Compilation(compiler, backward_compiler or compiler, partitioner, settings, limits)
         run = how.run_of(joint, len(example_inputs), GraphCall(gm))
         return run if lazy is None else lazy.around(run)
 
@@ -110,6 +114,7 @@ class _Compilation:
     backward_compiler: GraphCompiler
     partitioner: Partitioner | None
     settings: AotSettings
+    limits: tuple[int, ...] | None = None
 
     def run_of(self, joint: JointGraph, count: int, eager: Run) -> Run:
         """The callable for a joint graph.
@@ -148,7 +153,8 @@ class _Compilation:
                 parts = parts_of(joint, partition.saved, build)
         self._finish(forward, joint)
         tell_saved(partition)
-        backwards = [self._backwards(part) for part in parts]
+        groups = self._groups(parts)
+        backwards = [self._backwards(part, groups) for part in parts]
         compiled = _invoke(self.compiler, forward, "forward", name)
         if settings.eager_backward or is_ahead():
             for of_part in backwards:
@@ -160,6 +166,7 @@ class _Compilation:
             state,
             settings.name,
             checked=self.backward_compiler is not run_eagerly,
+            groups=groups,
         )
 
     def _partition(self, joint: JointGraph) -> Partition:
@@ -173,11 +180,21 @@ class _Compilation:
             exact=not self.settings.fuse,
         )
 
-    def _backwards(self, part: Part) -> Backwards:
+    def _groups(self, parts: Sequence[Part]) -> Groups | None:
+        """Which gradients are to be there before the others, if somebody waits for them."""
+        if self.limits is None or len(parts) > 1:
+            return None
+        with no_autocast():
+            return groups_of(parts[0].joint, parts[0].build(), self.limits)
+
+    def _backwards(self, part: Part, groups: Groups | None) -> Backwards:
         joint, later = part.joint, self.settings.later
 
         def lazily(built: BuiltGraph) -> LazyBackward:
-            return LazyBackward(lambda: self._invoke_backward(built), lambda: self._operators_of(built), later)
+            def build() -> CompiledGraph:
+                return self._invoke_backward(built) if groups is None else self._invoke_pieces(joint, built, groups)
+
+            return LazyBackward(build, lambda: self._operators_of(built), later)
 
         def of_some(missing: tuple[bool, ...]) -> BackwardOfSome:
             try:
@@ -208,6 +225,20 @@ class _Compilation:
         except Exception as error:
             self._degrade(error)
             return self._operators_of(built)
+
+    def _invoke_pieces(self, joint: JointGraph, built: BuiltGraph, groups: Groups) -> CompiledGraph:
+        with no_autocast():
+            pieces, values = cut_in_pieces(joint, built, groups)
+        last = {i: k for k, piece in enumerate(pieces) for i in (*piece.reads, *piece.gradients)}
+
+        def compiled(k: int, piece: PieceGraph) -> Piece:
+            graph = None if piece.built is None else self._invoke_backward(piece.built)
+            dead = {i for i in range(values) if last.get(i, 0) == k}
+            read_last = tuple(i for i in piece.reads if i in dead and i not in piece.gradients)
+            return Piece(graph, piece.reads, piece.gives, piece.gradients, read_last, tuple(sorted(dead)))
+
+        made: Any = InPieces(tuple(compiled(k, piece) for k, piece in enumerate(pieces)), values)
+        return made  # type: ignore[no-any-return]
 
     def _degrade(self, error: Exception) -> None:
         """In the middle of the user's training step there is no other way to go on."""

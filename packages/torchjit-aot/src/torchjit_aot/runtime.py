@@ -15,8 +15,10 @@ from torch import fx
 from torchjit_aot.aliasing import FromSlot
 from torchjit_aot.autograd_backward import backward_of
 from torchjit_aot.autograd_forward import CalledGraph, forward_of
+from torchjit_aot.autograd_nodes.delivery import Delivery, announce
 from torchjit_aot.autograd_nodes.lazy_backward import Backwards
 from torchjit_aot.autograd_nodes.nodes import Part
+from torchjit_aot.autograd_nodes.pieces import Groups
 from torchjit_aot.compiler_protocol import CompiledGraph, Run, writes_last
 from torchjit_aot.graph_function import graph_function
 from torchjit_aot.inputs import GraphInput
@@ -91,6 +93,7 @@ def make_training(
     name: str,
     *,
     checked: bool = True,
+    groups: Groups | None = None,
 ) -> Run:
     """The callable for a graph with a backward: one `autograd.Function` for each part, and the views of its results outside.
 
@@ -103,6 +106,7 @@ def make_training(
         state: see `make_inference`.
         name: for the profiler and tracebacks.
         checked: the compiled backward relies on the layouts of its inputs.
+        groups: the inputs whose gradients come together, if there is more than one group; then there is one part.
     """
     text, several = CallText(joint, state), len(parts) > 1
     source = text.source
@@ -115,11 +119,14 @@ def make_training(
     calls = []
     for n, (part, backwards) in enumerate(parts):
         passed, hidden = _passed_to_part(joint, part) if several else _passed(joint, forward)
+        if groups is not None:
+            passed, hidden = _first_of(joint, groups, passed, hidden)
+            calls.append(_announced(text, groups, name))
         apply = graph_function(
-            forward_of(joint, part, passed, hidden, forward, name, several, checked),
-            backward_of(part, passed, bool(hidden) or several, backwards, name, checked),
+            forward_of(joint, part, passed, hidden, forward, name, several, checked, groups is not None),
+            backward_of(part, passed, bool(hidden) or several, backwards, name, checked, groups),
         )
-        given = _given(text, passed, hidden, several)
+        given = _given(text, passed, hidden, several) + (", token" if groups is not None else "")
         calls.append(f"n{n} = {source.bind(apply, 'apply')}({given})")
         for place, slot in enumerate(part.slots):
             if isinstance(joint.slots[slot], fx.Node):
@@ -128,6 +135,22 @@ def make_training(
     source.lines += calls if torch.is_grad_enabled() else in_grad_mode(source, True, calls)
     text.move_versions(early=False)
     return text.function(slots, name, writes_last=writes_last(forward.compiled) and not moved)
+
+
+def _first_of(
+    joint: JointGraph, groups: Groups, passed: list[fx.Node], hidden: list[fx.Node]
+) -> tuple[list[fx.Node], list[fx.Node]]:
+    """What goes through the graph's own autograd function where inputs of the groups behind the first have others."""
+    later = {joint.inputs[i] for group in groups[1:] for i in group}
+    return [n for n in passed if n not in later], [*hidden, *(n for n in passed if n in later)]
+
+
+def _announced(text: CallText, groups: Groups, name: str) -> str:
+    """The line that makes these others."""
+    joint, reach = text.joint, text.joint.dependence.tangents
+    deliveries = tuple(Delivery(tuple(reach[i] for i in group), range_name(f"{name}_backward")) for group in groups[1:])
+    inputs = ", ".join(f"({', '.join(text.names([joint.inputs[i] for i in group]))},)" for group in groups[1:])
+    return f"token = {text.source.bind(announce)}({text.source.bind(deliveries, 'deliveries')}, ({inputs},))"
 
 
 def _given(text: CallText, passed: Sequence[fx.Node], hidden: Sequence[fx.Node], called: bool) -> str:

@@ -57,6 +57,7 @@ class AotSettings:
         functional_random: random numbers are computed from seeds that each call draws, so that the backward computes them
             again instead of keeping them. They are then not those that eager PyTorch draws.
         repeated_blocks: trace a few of a graph's equal blocks, and copy what became of one; see `torchjit_aot.joint_blocks`.
+        gradient_buckets: where the graph says how large the buckets are in which gradients are exchanged, hand them to autograd bucket by bucket.
         later: calls a function that compiles, and returns its result: for a backward that is compiled at its first call, whose state
             and interrupts the caller may want to see to.
         verify: check the joint graph after each pass; see `verify_by_default`.
@@ -78,6 +79,7 @@ class AotSettings:
     post_grad_passes: tuple[GraphPass, ...] = ()
     functional_random: bool = False
     repeated_blocks: bool = False
+    gradient_buckets: bool = True
     later: Later = attrs.field(default=_at_once, repr=False)
     verify: bool = attrs.field(factory=lambda: _VERIFIES[-1])
     fallback: bool = True

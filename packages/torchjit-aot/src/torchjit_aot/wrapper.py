@@ -13,6 +13,7 @@ from torchjit_aot.autograd_nodes.freed_history import with_freed_history
 from torchjit_aot.compiler_protocol import CompiledGraph, Run
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.synthetic_bases import real_base
+from torchjit_aot.untracked import UNTRACKED
 from torchjit_core.events import current_compile_id
 from torchjit_core.writing import WRITES_FROM
 
@@ -31,12 +32,6 @@ __all__ = [
     "untracked",
     "writes",
 ]
-
-_EXCLUDED = (
-    torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-    | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
-)
 
 
 @final
@@ -86,7 +81,7 @@ def in_grad_mode(source: Source, enabled: bool, lines: Sequence[str]) -> list[st
 
 def untracked(source: Source, lines: Sequence[str]) -> list[str]:
     """The lines without autocast (the casts are in the graph) and without the tracking of views and versions."""
-    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
+    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(UNTRACKED)})"
     return [f"with {guard}:", *indented(lines)]
 
 

@@ -42,6 +42,8 @@ class Options:
             every tensor in eager's layout.
         repeated_blocks: where a graph has many equal blocks, a few of them are compiled and what became of one is repeated, if all of it is found to
             be equal. False compiles each block.
+        gradient_buckets: below `DistributedDataParallel` the backward gives its gradients in pieces of a bucket's size, so that they are exchanged
+            while it goes on. False: all at its end. With CUDA graphs the backward stays whole.
         trace: `trace.enabled`: write each compilation's graphs, host programs and kernels as files into a folder `torchjit_debug/run_...` below the
             current one, or below the folder that TORCHJIT_DEBUG_DIR names.
         graph_diagram: `trace.graph_diagram`: draw the kernels of each graph and what flows between them as an SVG picture into that folder
@@ -69,6 +71,7 @@ class Options:
     epilogue_fusion: bool = True
     layout_optimization: bool = True
     repeated_blocks: bool = attrs.field(default=True, metadata={"upstream": ""})
+    gradient_buckets: bool = attrs.field(default=True, metadata={"upstream": ""})
     trace: bool = attrs.field(default=False, metadata={"name": "trace.enabled"})
     graph_diagram: bool = attrs.field(default=False, metadata={"name": "trace.graph_diagram"})
     activation_memory_budget: float = attrs.field(

@@ -93,6 +93,7 @@ def _outside_of_the_hook(compiler: torchjit_aot.GraphCompiler, *, freezing: bool
 def _aot_settings(options: Options) -> torchjit_aot.AotSettings:
     return torchjit_aot.AotSettings(
         memory_budget=options.activation_memory_budget,
+        gradient_buckets=options.gradient_buckets and not options.cudagraphs,
         pre_grad_passes=options.pre_grad_custom_pass,
         joint_passes=options.joint_custom_post_pass,
         post_grad_passes=options.post_grad_custom_post_pass,

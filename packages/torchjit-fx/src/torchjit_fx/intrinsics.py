@@ -9,7 +9,7 @@ from torchjit_fx.leaves import Function, Raw
 
 __all__ = [
     "INTRINSICS", "Value", "abandon_backward", "announce_block", "call_whole", "convert_results", "derive", "enter_backward",
-    "enter_body", "enter_checkpoint", "enter_forward", "enter_hook", "enter_range", "enter_transform",
+    "enter_body", "enter_checkpoint", "enter_forward", "enter_hook", "enter_range", "enter_replicas", "enter_transform",
     "finish_control_flow", "finish_flex_attention", "finish_function", "group_name", "group_rank", "group_size",
     "hook_leaf", "keep_function", "leave_backward", "leave_body", "leave_checkpoint", "leave_forward", "leave_hook",
     "leave_transform", "reduction_name", "refuse", "remove_hook", "switch_dispatch",
@@ -173,8 +173,13 @@ def enter_range(name: str) -> None:
     """A range of the profiler begins: the region is to have one of this name. For real, behind a break, there is none."""
 
 
+def enter_replicas(module: Value) -> None:
+    """The forward of the module that is replicated begins; `module` is the `DistributedDataParallel`."""
+    _only_interpreted()
+
+
 INTRINSICS = (
-    refuse, call_whole, announce_block, enter_range, switch_dispatch, convert_results, enter_forward, leave_forward,
+    refuse, call_whole, announce_block, enter_range, enter_replicas, switch_dispatch, convert_results, enter_forward, leave_forward,
     enter_backward, leave_backward, abandon_backward, finish_function, enter_checkpoint, leave_checkpoint,
     enter_transform, leave_transform, enter_body, leave_body, finish_control_flow, finish_flex_attention,
     keep_function, derive, enter_hook, leave_hook, hook_leaf, remove_hook, group_name, group_size, group_rank,

@@ -15,6 +15,7 @@ from torchjit_fx import breaks
 from torchjit_fx.autograd.differentiation import refuse_escaping_leaves
 from torchjit_fx.autograd.histories import keep_history_beyond
 from torchjit_fx.autograd.required_gradients import example_of, preparing
+from torchjit_fx.calls.ambient import Replicas
 from torchjit_fx.data_errors import CaughtErrors
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Raw, SymLeaf, TensorLeaf
@@ -28,6 +29,7 @@ from torchjit_fx.tracing import escaped
 from torchjit_fx.versions import FIRST_WRITE, lazy_graph_module
 from torchjit_fx.wrappers import Wrappers
 from torchjit_torch.graph_calls import GraphCall
+from torchjit_torch.node_meta import GRADIENT_BUCKETS
 from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["compile_region"]
@@ -158,4 +160,6 @@ def _graph(
     writer.finish(asked)
     gm = lazy_graph_module(writer.graph)
     gm.meta |= {"fake_mode": domain.mode, FIRST_WRITE: writer.first_write}
+    if (buckets := domain.of(Replicas).buckets) is not None:
+        GRADIENT_BUCKETS.put(gm, buckets)
     return gm, tuple(paths), examples

@@ -15,6 +15,7 @@ from torchjit_session import control, upstream
 from torchjit_session.settings import Settings
 from torchjit_session.stance import current_stance, forced_backend
 from torchjit_store.fingerprints import code_digest
+from torchjit_torch.replicas import active_buckets
 
 if TYPE_CHECKING:
     import torchjit_vm
@@ -63,6 +64,7 @@ def key_parts(site: Site, slots: tuple[Any, ...]) -> dict[str, object]:
         "flags": _flags(),
         **identity_parts(site, slots),
         "only_with_tensors": site.only_with_tensors,
+        "buckets": active_buckets(),
     }
 
 

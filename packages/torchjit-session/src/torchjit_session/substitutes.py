@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -78,7 +77,6 @@ _SUBSTITUTES: dict[Any, object] = {
     torch._C._len_torch_dispatch_stack: ReturnConstant(0),
     **{original: AtomicPolyfill(polyfill) for original, polyfill in torchjit_fx.POLYFILLS.items()},
     torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
-    torch.nn.parallel.DistributedDataParallel._inside_ddp_forward: contextlib.nullcontext,  # says to torch.compile where it is
 }
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "CHECKPOINT_POLICY",
     "CHECKPOINT_REGION",
     "FROM_PLACES",
+    "GRADIENT_BUCKETS",
     "RECOMPUTE",
     "RESULTS",
     "HasMeta",
@@ -73,3 +74,5 @@ FROM_PLACES: Key[bool] = Key("torchjit_from_places")
 can read instead. Written by aot; read by inductor."""
 RESULTS: Key[int] = Key("results")
 """Of a forward graph: how many of its outputs are the program's; the others are saved for the backward. Written by aot; read by the meta-package."""
+GRADIENT_BUCKETS: Key[tuple[int, ...]] = Key("gradient_buckets")
+"""Of a captured graph below DDP: the bytes of the first buckets of gradients, the last number for all that follow. Written by fx; read by aot."""

@@ -88,7 +88,7 @@ DYNAMO_SETTINGS = {
     "enable_faithful_generator_behavior": _ALWAYS,
     "force_parameter_static_shapes": _ALWAYS,
     "enable_cpp_guard_manager": _NO_GUARD_IS_LEFT_OUT,
-    "optimize_ddp": "not yet: gradients are reduced after the whole backward of a region",
+    "optimize_ddp": "equivalent: the option `gradient_buckets`",
     "compiled_autograd": "not yet",
     "caching_precompile": 'equivalent: `torchjit.config.store = "on"`',
     "skip_code_recursive_on_recompile_limit_hit": "not yet: what such a region calls is compiled on its own",

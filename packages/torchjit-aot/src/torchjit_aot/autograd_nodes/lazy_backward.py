@@ -19,7 +19,7 @@ from torchjit_core.forks import new_lock
 from torchjit_core.reasons import TorchjitError, reason
 from torchjit_core.storing import NotYetStorable, grown, grows
 
-__all__ = ["NOT_COMPILED", "BackwardOfSome", "Backwards", "LazyBackward"]
+__all__ = ["NOT_COMPILED", "BackwardOfSome", "Backwards", "LazyBackward", "boxed"]
 
 NOT_COMPILED = reason(
     "TJ-STORE-040",
@@ -52,7 +52,7 @@ class LazyBackward:
         self._compiled: CompiledGraph | None = None
         self._build: Callable[[], CompiledGraph] | None = build
         self._later = later
-        self._stepwise = functools.cache(lambda: _boxed(stepwise()))
+        self._stepwise = functools.cache(lambda: boxed(stepwise()))
         self._lock = new_lock()
         self._context = contextvars.copy_context()
         self._compile_id = current_compile_id()
@@ -66,7 +66,7 @@ class LazyBackward:
             if self.boxed is None and self._build is not None:
                 with activity("backward", compile_id=self._compile_id):
                     self._compiled = self._later(functools.partial(_apart, self._context, self._build))
-                    self.boxed = _boxed(self._compiled)
+                    self.boxed = boxed(self._compiled)
                     self._build = None
         assert self.boxed is not None
         if build is not None:
@@ -82,7 +82,7 @@ class LazyBackward:
         stepwise: Boxed = state["stepwise"]
         self.__init__(_built, _built, _at_once)
         self._build, self._stepwise, self._compiled = None, lambda: stepwise, state["compiled"]  # type: ignore[assignment]
-        self.boxed = stepwise if self._compiled is None else _boxed(self._compiled)
+        self.boxed = stepwise if self._compiled is None else boxed(self._compiled)
 
     def compiled_or_error(self) -> Boxed | TorchjitError:
         """As `compile`, with an error of ours given back, to be raised without the compiler's frames."""
@@ -114,7 +114,7 @@ def _apart(context: contextvars.Context, make: Callable[..., Any], *given: Any) 
         return context.run(make, *given)
 
 
-def _boxed(compiled: CompiledGraph) -> Boxed:
+def boxed(compiled: CompiledGraph) -> Boxed:
     """The compiled graph's own entry that takes a list and frees its items early, or one that unpacks the list."""
     own = getattr(compiled, "boxed", None)
     if own is not None:

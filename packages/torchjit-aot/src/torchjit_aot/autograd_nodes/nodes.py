@@ -9,7 +9,7 @@ others, and their backwards share no operator, these are results of different no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import attrs
@@ -22,7 +22,7 @@ from torchjit_aot.joint import JointGraph
 from torchjit_aot.split import BuiltGraph
 from torchjit_aot.symbols import SYMBOLIC_TYPES, expression_of
 
-__all__ = ["Part", "parts_of"]
+__all__ = ["Part", "parts_of", "sizes_told", "sizes_used"]
 
 
 @final
@@ -135,10 +135,10 @@ def _without_unread(built: BuiltGraph, tangents: int) -> BuiltGraph:
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     saved = placeholders[: len(placeholders) - tangents]
     read = [node for node in placeholders if node.users]
-    told = {text for node in read for text in _expressions(node) if text.isidentifier()}
+    told = {size for node in read for size in sizes_told(node)}
     gone = set()
     for node in saved:
-        if not node.users and _symbols(_expressions(node)) <= told:
+        if not node.users and sizes_used(node) <= told:
             gone.add(node)
             graph.erase_node(node)
     built.gm.recompile()
@@ -147,13 +147,18 @@ def _without_unread(built: BuiltGraph, tangents: int) -> BuiltGraph:
     return attrs.evolve(built, inputs=tuple(built.inputs[i] for i in kept), static=static)
 
 
+def sizes_told(node: fx.Node) -> set[str]:
+    """The numbers that vary and that a placeholder tells, by name."""
+    return {text for text in _expressions(node) if text.isidentifier()}
+
+
+def sizes_used(node: fx.Node) -> set[str]:
+    """Those that its sizes, strides or value are computed from. Names of functions count as well."""
+    return {name for text in _expressions(node) for name in re.findall(r"[A-Za-z_]\w*", text)}
+
+
 def _expressions(node: fx.Node) -> list[str]:
-    """The texts of the numbers that a placeholder tells and that vary."""
+    """The texts of the numbers that vary."""
     value: Any = node.meta["val"]
     numbers = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
     return [str(expression_of(n)) for n in numbers if isinstance(n, SYMBOLIC_TYPES)]
-
-
-def _symbols(texts: Iterable[str]) -> set[str]:
-    """Names of functions count as well: then the value stays."""
-    return {name for text in texts for name in re.findall(r"[A-Za-z_]\w*", text)}

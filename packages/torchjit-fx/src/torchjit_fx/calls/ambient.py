@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from torchjit_core.guards import Ambient
 from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain, Feature
 from torchjit_fx.inference_state import set_inference_mode
-from torchjit_fx.intrinsics import enter_range
+from torchjit_fx.intrinsics import enter_range, enter_replicas
 from torchjit_fx.leaves import Raw, SymLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
+from torchjit_torch.replicas import active_buckets, buckets_of
 
-__all__ = ["Ranges", "read_mode", "set_mode"]
+__all__ = ["Ranges", "Replicas", "read_mode", "set_mode"]
 
 
 class Ranges(Feature, list[str]):
@@ -30,6 +32,25 @@ def _enter_range(call: Call) -> None:
     ranges = call.domain.of(Ranges)
     if type(name) is str and name not in ranges:
         ranges.append(name)
+
+
+class Replicas(Feature):
+    """The forward of a module that `DistributedDataParallel` replicates.
+
+    Attributes:
+        buckets: see `buckets_of`; None outside of one.
+    """
+
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__(domain)
+        self.buckets = active_buckets()
+
+
+@call_rule(enter_replicas)
+def _enter_replicas(call: Call) -> None:
+    (module,) = call.args
+    if isinstance(module, DistributedDataParallel):
+        call.domain.of(Replicas).buckets = buckets_of(module)
 
 
 def read_mode(call: Call) -> Raw:

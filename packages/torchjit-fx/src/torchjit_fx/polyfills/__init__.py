@@ -57,6 +57,7 @@ from torchjit_fx.polyfills.small import (
     device_enter,
     device_exit,
     distribution_init,
+    inside_replicas,
     is_nested_int,
     range_enter,
     range_exit,
@@ -133,6 +134,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
+    torch.nn.parallel.DistributedDataParallel._inside_ddp_forward: inside_replicas,
     torch.autograd.profiler.record_function.__init__: range_init,
     torch.autograd.profiler.record_function.__enter__: range_enter,
     torch.autograd.profiler.record_function.__exit__: range_exit,

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
 from torchjit_fx.inference_state import set_inference_mode
-from torchjit_fx.intrinsics import Value, announce_block, convert_results, enter_range, refuse, switch_dispatch
+from torchjit_fx.intrinsics import (
+    Value,
+    announce_block,
+    convert_results,
+    enter_range,
+    enter_replicas,
+    refuse,
+    switch_dispatch,
+)
 
 __all__ = [
     "InferenceBlock", "WithoutDispatch", "default_torch_function", "device_constructors", "device_enter",
-    "device_exit", "distribution_init", "is_nested_int", "range_enter", "range_exit", "range_init", "requires_grad_", "wrap_triton",
+    "device_exit", "distribution_init", "inside_replicas", "is_nested_int", "range_enter", "range_exit", "range_init", "requires_grad_", "wrap_triton",
 ]  # fmt: skip
 
 _SCALAR = torch.Size()
@@ -32,6 +42,12 @@ def range_enter(self: Value) -> Value:
     """Interpreted instead of `record_function.__enter__`: operations of a graph are fused across the ends of ranges, so its region has them as a whole."""
     enter_range(self.name)
     return self
+
+
+def inside_replicas(self: Value) -> Value:
+    """Interpreted instead of `DistributedDataParallel._inside_ddp_forward`, which says to torch.compile where it is."""
+    enter_replicas(self)
+    return contextlib.nullcontext()
 
 
 def range_exit(self: Value, *exc: object) -> None:
