@@ -45,6 +45,13 @@ def test_collectives_on_the_cpu(tmp_path: Path) -> None:
         assert report["parallel"] == {}, report
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
+def test_fifty_steps_of_two_and_four_ranks() -> None:
+    """Replicas, shards, tensor and sequence parallelism, a pipeline: losses as in eager mode."""
+    subprocess.run([sys.executable, str(PROGRAM.parents[1] / "tools" / "parallel_steps.py")], check=True, timeout=3600)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("world", [1, 2])
