@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,34 @@ class Tables(Scaled):
             return func(*args, **(kwargs or {}))
 
 
+class Turning(Tables):
+    """Whose transposition is made in `__torch_function__`, out of a part and what it knows of it."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.nn.functional.linear:
+            x, w, bias = args
+            return x @ w.t().full().to(x.dtype) + bias
+        if func is torch.Tensor.t:
+            (w,) = args
+            return cls(w.data_of, scale=w.scale, transposed=not w.transposed)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class Breaking(Scaled):
+    """Whose code for calls cannot be captured, so that it runs between graphs; so does code that guards ask."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        torchjit.graph_break()
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+class Kind(enum.Enum):
+    ROWS = 1
+
+
 def scaled(*sizes: int, cls: Any = Scaled) -> Any:
     return cls(torch.randint(-9, 9, sizes, dtype=torch.int8), torch.rand(sizes[0], 1))
 
@@ -143,6 +172,15 @@ def store_a_part(x, y):
     return x * 2
 
 
+def made_of_rows(x):
+    made = Traced(x * 2, Kind.ROWS)
+    return made.sin() + 1, made.tag is Kind.ROWS, made.elem + 1
+
+
+def linear_of_made(x, data, scale):
+    return nn.functional.linear(x, Scaled(data, scale)).relu(), Scaled(data, scale=scale, transposed=True)
+
+
 def write_a_part_late(w):
     part = w.t().data_of
     product = w.t().full() @ torch.ones(w.shape[0], 1)
@@ -163,6 +201,12 @@ PROGRAMS: list[Program] = [
     ("a part that is written", 0, lambda: (write_a_part_late, (scaled(8, 8),))),
     ("chains", 0, lambda: (lambda x: (x.sin() + 1, x[1:] * x.view(2, 2)[0, 1], x.tag), (traced(4),))),
     ("gradients of the class", 0, lambda: (lambda x, y: x.sin() * y, (traced(4).requires_grad_(), traced(4)))),
+    ("made here", 0, lambda: (linear_of_made, (torch.randn(3, 8, requires_grad=True), torch.ones(4, 8, dtype=torch.int8), torch.rand(4, 1)))),
+    ("made in its own code", 0, lambda: (layers(Turning), (torch.randn(3, 8, requires_grad=True),))),
+    ("made with a member of an enum", 0, lambda: (made_of_rows, (torch.randn(4),))),
+    ("made of what has a history", 6, lambda: (lambda x: Traced(x * 2).sin(), (torch.randn(4, requires_grad=True),))),
+    ("made of another one", 6, lambda: (lambda x: Traced(x.sin(), "outer") + 1, (traced(4),))),
+    ("its own code breaks", 60, lambda: (layers(Breaking), (torch.randn(3, 8),))),
     ("wrapped twice", 0, lambda: (lambda x: x.sin() @ x, (Traced(traced(4, 4), "outer"),))),
     ("a write", 3, lambda: (lambda x: x.add_(1) * 2, (traced(4),))),
     ("an attribute stored", 1, lambda: (store_a_part, (traced(4), torch.randn(4)))),

@@ -186,7 +186,10 @@ entry_check(Entry *entry, PyObject *const *slots, Py_ssize_t nslots, Gathered *g
             return -1;
         }
     }
+    FrameThread *thread = frame_thread();
+    thread->hook_suspended++; /* some guards ask Python, and through it methods of the program's classes */
     int status = program->check(program->self, slots, nslots, room + 1);
+    thread->hook_suspended--;
     if (status <= 0) {
         if (room != gathered->room) {
             PyMem_Free(room);

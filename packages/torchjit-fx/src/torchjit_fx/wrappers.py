@@ -8,6 +8,7 @@ again. So what a compiler sees are plain tensors.
 
 from __future__ import annotations
 
+import enum
 import functools
 import operator
 from collections.abc import Iterator, Sequence
@@ -217,7 +218,8 @@ class Wrappers:
         def place(tensors: Iterator[torch.Tensor]) -> tuple[Any, dict[str, Any]]:
             return map_raw(args, lambda _: next(tensors)), map_raw(kwargs, lambda _: next(tensors))
 
-        never_stored(DISTRIBUTED, function.__qualname__)
+        if not isinstance(function, type):
+            never_stored(DISTRIBUTED, function.__qualname__)
         given = [self._in_graph(leaf, capture) for leaf in found]
         result = self.domain.recorder.record(WholeCall(function, place), tuple(given), capture)
         self.note(result, capture)
@@ -249,7 +251,7 @@ class Wrappers:
             return self.call(part_of, (leaf, name), {}, capture)
         value = getattr(self.domain.metas.fake(leaf), "__dict__", {}).get(name, leaf)
         items = value if type(value) in (tuple, list) else (value,)
-        if not all(type(item) in _PLAIN_VALUES for item in items):
+        if not all(type(item) in _PLAIN_VALUES or isinstance(item, enum.Enum) for item in items):
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
         return list(items) if type(value) is list else value
 

@@ -134,7 +134,7 @@ def worth_capturing(function: types.FunctionType) -> bool:
     """Should a function that Python calls during a graph break be captured? Not what serves torch or Python itself."""
     if "__emitted__" in function.__globals__ or torchjit_vm.is_resume_code(function.__code__):
         return False  # emitted code, which carries the user's file name, and resumed code: both are ours
-    if function.__name__ in _ANSWERS or _serves_a_call():
+    if function.__name__.endswith(_ANSWERS) or _serves_a_call():
         # What a checkpoint's backward recomputes, outside of the hook, must be what ran here; the body of a custom operator
         # is opaque, and runs inside of graphs too; what answers one call of an operator, or serves Triton, would break again
         # and again.
@@ -142,8 +142,8 @@ def worth_capturing(function: types.FunctionType) -> bool:
     return is_user_code(function.__code__) and should_inline(function)
 
 
-_ANSWERS = frozenset({"__torch_function__", "__torch_dispatch__"})
-"""Methods by which tensors and modes of the program answer torch's calls."""
+_ANSWERS = ("__torch_function__", "__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
+"""How the names end of methods by which tensors and modes of the program answer torch's calls, and ours: `_dispatch__torch_function__` is torchao's."""
 
 
 def _serves_a_call() -> bool:
@@ -152,7 +152,7 @@ def _serves_a_call() -> bool:
         name = frame.f_code.co_filename
         if name == torch.utils.checkpoint.__file__ or name.startswith(_CUSTOM_OPERATORS):
             return True
-        if frame.f_code.co_name in _ANSWERS or _is_below(frame.f_globals.get("__name__") or "", ("triton",)):
+        if frame.f_code.co_name.endswith(_ANSWERS) or _is_below(frame.f_globals.get("__name__") or "", ("triton",)):
             return True
         frame = frame.f_back
     return False

@@ -103,6 +103,9 @@ class _Substitutes(Mapping[Any, object]):
             )  # what it was scripted from, as torch.compile reads it
         if type(function) is torchjit_frame.FrontDoor:
             found = function.__wrapped__  # what was compiled on its own is part of the region that calls it
+        if found is None and isinstance(function, type):
+            polyfill = torchjit_fx.polyfill_of(function)
+            found = None if polyfill is None else AtomicPolyfill(polyfill)
         if found is None and type(function) is types.FunctionType:
             polyfill = torchjit_fx.polyfill_of(function)
             found = AtomicPolyfill(polyfill) if polyfill is not None else torchjit_fx.replacement_of(function)

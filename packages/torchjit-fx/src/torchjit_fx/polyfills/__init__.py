@@ -33,7 +33,7 @@ from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.collectives import collective_of
 from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
-from torchjit_fx.polyfills.distributed_tensors import whole_call_of
+from torchjit_fx.polyfills.distributed_tensors import construction_of, whole_call_of
 from torchjit_fx.polyfills.flex_attention import (
     NoAnnotation,
     call_flex_attention,
@@ -166,8 +166,10 @@ _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-def polyfill_of(function: types.FunctionType) -> Callable[..., Any] | None:
-    """What stands for a function that is known by its code or by its name, in one piece."""
+def polyfill_of(function: types.FunctionType | type) -> Callable[..., Any] | None:
+    """What stands for a function that is known by its code or by its name, or for a class, in one piece."""
+    if isinstance(function, type):
+        return construction_of(function)
     if function.__code__ is _STEP_CODE:
         return _step_of(function)
     if (function.__module__, function.__qualname__) == _FLEX_ATTENTION or function.__module__ in _REBUILDING_MODULES:

@@ -1,6 +1,7 @@
-"""DTensor: what converts between it and plain tensors is one call in a graph, with meshes and placements as constants.
+"""Calls that are one step of a graph, with constants of the program among their arguments.
 
-The collectives in such a call are functional ones, which whoever traces the graph sees.
+Of DTensor what converts between it and plain tensors, with meshes and placements; the collectives in such a call are functional ones, which
+whoever traces the graph sees. Of every class whose tensors consist of others its constructor.
 Source: torch/distributed/tensor/_api.py and torch/distributed/tensor/parallel/style.py (torch 2.11 and 2.15).
 """
 
@@ -11,9 +12,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from torchjit_fx.followed_classes import is_wrapper
 from torchjit_fx.intrinsics import Value, call_whole, refuse
 
-__all__ = ["whole_call_of"]
+__all__ = ["construction_of", "whole_call_of"]
 
 _API = "torch.distributed.tensor._api"
 _STYLE = "torch.distributed.tensor.parallel.style"
@@ -44,3 +48,15 @@ def _made(function: Value) -> Callable[..., Any]:
         return call_whole(function, args, kwargs)
 
     return call
+
+
+@functools.lru_cache(maxsize=1024)
+def construction_of(cls: type) -> Callable[..., Any] | None:
+    """What is interpreted instead of `cls(...)`, which makes a tensor that consists of others; None for all other classes."""
+    if not issubclass(cls, torch.Tensor) or not is_wrapper(cls):
+        return None
+
+    def make(*args: Value, **kwargs: Value) -> Value:
+        return call_whole(cls, args, kwargs)
+
+    return make
