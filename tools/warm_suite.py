@@ -1,10 +1,14 @@
 """Test files twice on one cache folder with stored entries; the second time they must not capture what the first has stored.
 
-    uv run python tools/warm_suite.py [integration_tests/test_training_steps.py ...] [-k TEXT] [--json FILE]
+    uv run python tools/warm_suite.py [integration_tests/test_training_steps.py ...] [-k TEXT] [--stored-eager] [--json FILE]
 
 Without names it takes every file of the integration tests but those of `EXCLUDED`, each with a cache folder of its own; a file that captures
 nothing runs once. In the second run a capture is an error in the test that asks for it, unless the same test of the first run left as many
-captures of that function unstored. What failed in the second run alone is listed, with what it captured; status 1 if there is any.
+captures of that function unstored. What failed in the second run alone is listed, with what it captured and why nothing on disk fitted;
+status 1 if there is any that `EXPECTED` does not name.
+
+Half of the tests ask for the backend `eager`, whose results are never stored: with `--stored-eager` they get `aot_eager` in its place, so that
+their guards, emitted code and continuations come from disk, too.
 """
 
 from __future__ import annotations
@@ -32,7 +36,20 @@ EXCLUDED = {
     "it needs GPUs": ("test_cudagraphs_devices",),
 }  # fmt: skip
 """Why, and which."""
-_FIRST, _RECORD = "WARM_SUITE_FIRST", "WARM_SUITE_RECORD"
+EXPECTED = {
+    "it looks at what a compilation does (kernels, phases, saved tensors, logs, folders), or at what makes a specialisation": (
+        "test_autotuning_options.py::test_products_of_narrow_types", "test_debug_options.py::test_epilogue_fusion_off",
+        "test_entries_and_logs.py::test_a_folder_of_what_was_compiled", "test_entries_and_logs.py::test_each_log_tells_something",
+        "test_error_on_graph_break.py::test_the_graph_says_nothing_of_it", "test_explain_data.py::test_phases_and_kernels",
+        "test_training_memory.py::test_a_budget_",
+    ),
+    "names that it expects have the number of a region in the process that compiled it": (
+        "test_profiles.py::test_an_inference_shows", "test_profiles.py::test_a_training_step_shows",
+    ),
+    "how often it captures depends on the addresses of objects": ("test_object_numbers.py::test_numbers_of_objects",),
+}  # fmt: skip
+"""Why the second run of a test may fail though all results are right, and beginnings of the tests' names."""
+_FIRST, _RECORD, _STORED_EAGER = "WARM_SUITE_FIRST", "WARM_SUITE_RECORD", "WARM_SUITE_STORED_EAGER"
 Test = dict[str, Any]
 """Of one test: `captured`, `stored` and `loaded` (counts by function), `refused` (reasons) and `details` of that, `outcome`."""
 
@@ -58,6 +75,9 @@ class Recorder:
         """An event of torchjit."""
         if not self.now:
             return
+        if kind == "entry_missed":
+            self.now["missed"].append(str(fields["why"]))
+            return
         if kind == "entry_not_stored":
             self.now["refused"].append(f"{fields['reason']}: {fields.get('headline', 'not written')}")
             self.now["details"].append(fields["detail"])
@@ -72,7 +92,8 @@ class Recorder:
         if kind == "compile_start" and self.first is not None:
             before = self.first.get(self.now["id"])
             if before is not None and self.now["captured"][function] > self.allowed(before, function):
-                raise CapturedAgain(f"{function} has been stored")
+                why = "; ".join(self.now["missed"][-4:]) or "no entry was found by its key"
+                raise CapturedAgain(f"{function} has been stored: {why}")
 
     @staticmethod
     def allowed(before: Test, function: str) -> int:
@@ -82,7 +103,7 @@ class Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
         counts = {name: collections.Counter[str]() for name in ("captured", "stored", "loaded")}
-        self.now = {"id": item.nodeid, **counts, "refused": [], "details": [], "outcome": "passed"}
+        self.now = {"id": item.nodeid, **counts, "refused": [], "details": [], "missed": [], "outcome": "passed"}
         self.stored_ids.clear()
         try:
             return (yield)
@@ -105,10 +126,15 @@ def pytest_configure(config: pytest.Config) -> None:
     first = os.environ.get(_FIRST)
     recorder = Recorder(json.loads(Path(first).read_text()) if first else None, Path(os.environ[_RECORD]))
     config.pluginmanager.register(recorder)
-    events.start_listening(recorder.hear, ("compile_start", "entry_stored", "entry_loaded", "entry_not_stored"))
+    kinds = ("compile_start", "entry_stored", "entry_loaded", "entry_not_stored", "entry_missed")
+    events.start_listening(recorder.hear, kinds)
+    if os.environ.get(_STORED_EAGER):
+        import torchjit  # noqa: PLC0415
+
+        torchjit.register_backend(torchjit.lookup_backend("aot_eager"), "eager", tags=("debug",))
 
 
-def run(arguments: list[str], cache: str, record: Path, first: Path | None) -> dict[str, Test]:
+def run(arguments: list[str], cache: str, record: Path, first: Path | None, *, stored_eager: bool) -> dict[str, Test]:
     """One run of the tests."""
     environment = {
         **os.environ,
@@ -118,6 +144,7 @@ def run(arguments: list[str], cache: str, record: Path, first: Path | None) -> d
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "tools"), os.environ.get("PYTHONPATH")))),
     }
     environment.pop(_FIRST, None)
+    environment[_STORED_EAGER] = "1" if stored_eager else ""
     if first is not None:
         environment[_FIRST] = str(first)
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "warm_suite", "--tb=short", *arguments]
@@ -138,16 +165,24 @@ def failed(tests: dict[str, Test]) -> list[str]:
     return [name for name, test in tests.items() if test["outcome"] == "failed"]
 
 
-def twice(arguments: list[str], kernels: Path | None) -> tuple[dict[str, Test], dict[str, Test]]:
+def twice(
+    arguments: list[str], kernels: Path | None, *, stored_eager: bool = False
+) -> tuple[dict[str, Test], dict[str, Test]]:
     """Both runs of some tests; the second is empty where the first has stored nothing. The first may start with kernels of a cache folder."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder).resolve()
         if kernels is not None:
             shutil.copytree(kernels / "c", place / "cache" / "c", copy_function=os.link)
-        cold = run(arguments, str(place / "cache"), place / "cold.json", None)
+        cold = run(arguments, str(place / "cache"), place / "cold.json", None, stored_eager=stored_eager)
         if not total(cold, "stored"):
             return cold, {}
-        return cold, run(arguments, str(place / "cache"), place / "warm.json", place / "cold.json")
+        warm = run(arguments, str(place / "cache"), place / "warm.json", place / "cold.json", stored_eager=stored_eager)
+        return cold, warm
+
+
+def expected(name: str) -> str | None:
+    """Why the second run of a test may fail; None: it may not."""
+    return next((why for why, tests in EXPECTED.items() if any(f"/{test}" in name for test in tests)), None)
 
 
 def tell(file: str, cold: dict[str, Test], warm: dict[str, Test]) -> list[str]:
@@ -160,7 +195,7 @@ def tell(file: str, cold: dict[str, Test], warm: dict[str, Test]) -> list[str]:
     for name in failed(cold):
         print(f"  {name} fails in the first run\n{cold[name]['error']}")
     for name in worse:
-        print(f"  {name} fails in the second run alone\n{warm[name]['error']}", flush=True)
+        print(f"  {name} fails in the second run alone: {expected(name) or warm[name]['error']}", flush=True)
     return worse
 
 
@@ -169,6 +204,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
     parser.add_argument("-k", default="", help="as pytest has it")
+    parser.add_argument(
+        "--stored-eager", action="store_true", help="the backend eager is aot_eager, whose results are stored"
+    )
     parser.add_argument(
         "--kernels", type=Path, metavar="FOLDER", help="a cache folder whose compiled kernels the first run finds"
     )
@@ -186,7 +224,7 @@ def main() -> int:
     files = o.files or [str(path.relative_to(ROOT)) for path in found]
     for start in range(0, len(files), o.together):
         some = files[start : start + o.together]
-        first, second = twice([*some] + (["-k", o.k] if o.k else []), o.kernels)
+        first, second = twice([*some] + (["-k", o.k] if o.k else []), o.kernels, stored_eager=o.stored_eager)
         for file in some:
             of_file = [
                 {name: test for name, test in tests.items() if name.split("::")[0] == file} for tests in (first, second)
@@ -203,8 +241,10 @@ def main() -> int:
     refused = collections.Counter(reason for t in cold.values() for reason in t["refused"])
     for reason, times in refused.most_common():
         print(f"  not stored {times} times: {reason}")
-    print(f"{len(worse)} of {len(warm)} tests fail in the second run alone; {len(failed(cold))} in both or the first")
-    return int(bool(worse))
+    known = [name for name in worse if expected(name)]
+    said = f"{len(worse)} of {len(warm)} tests fail in the second run alone, {len(known)} of them as expected"
+    print(f"{said}; {len(failed(cold))} in both or the first")
+    return int(len(worse) > len(known))
 
 
 if __name__ == "__main__":

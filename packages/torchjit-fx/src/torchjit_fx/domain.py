@@ -17,8 +17,8 @@ from torchjit_core.reasons import GraphBreak, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.assertions import CHECK, can_be_tested
-from torchjit_fx.autograd.differentiation import make_leaf, note_made_leaf
-from torchjit_fx.autograd.required_gradients import is_refused_by_mode, switch
+from torchjit_fx.assigned_attributes import SETTERS
+from torchjit_fx.autograd.differentiation import note_made_leaf
 from torchjit_fx.autograd.tensor_hooks import HOOK_DICTS
 from torchjit_fx.calls.ambient import Ranges
 from torchjit_fx.calls.call import Call
@@ -41,7 +41,7 @@ from torchjit_fx.naming import is_module_state
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, holds_array, is_captured
 from torchjit_fx.numpy.calls import array_attribute, array_rows, call_arrays
 from torchjit_fx.ownership import owns
-from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute, may_be_gradient
+from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, key_set_of, kind_of
 from torchjit_fx.region_end import compile_region
@@ -472,43 +472,11 @@ class TensorDomain:
         refuse_subclasses(value, capture)
         if is_wrapped(leaf) and name != "grad":
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
-        setter = _SETTERS.get(name)
+        setter = SETTERS.get(name)
         stored = setter(self, leaf, value, capture) if setter is not None and isinstance(leaf, TensorLeaf) else None
         if stored is None:
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
         return stored
-
-    def _set_grad(self, leaf: TensorLeaf, value: object, capture: CaptureContext) -> bool | None:
-        if not isinstance(leaf, InputLeaf) or not may_be_gradient(leaf, value):
-            return None
-        if leaf.record.requires_grad:
-            capture.guard(leaf.leafness(capture.location()))
-        return True
-
-    def _set_data(self, leaf: TensorLeaf, value: object, capture: CaptureContext) -> bool | None:
-        if not isinstance(leaf, InputLeaf):
-            self.recorder.changes_at_break(leaf)
-            return None
-        if self.recorder.data.has_already(leaf, value):
-            return False
-        self.recorder.assign_data(leaf, value, capture)
-        return True
-
-    def _set_requires_grad(self, leaf: TensorLeaf, value: object, capture: CaptureContext) -> bool | None:
-        required = leaf.record.requires_grad
-        if value is True and required and (not leaf.record.is_leaf or is_refused_by_mode(self, leaf, value)):
-            return None  # eager refuses the former, unlike `requires_grad_()`
-        if isinstance(leaf, InputLeaf) and type(value) is bool:
-            if value and required:
-                capture.guard(leaf.leafness(capture.location()))
-            return switch(self, leaf, value, capture)
-        if isinstance(leaf, InputLeaf) or type(value) is not bool:
-            return None
-        if required is not value:
-            if not value:
-                return None
-            make_leaf(self, leaf, capture)
-        return False
 
     def truth(self, leaf: object, capture: CaptureContext) -> bool:
         """`bool(leaf)`: decided and guarded for symbolic numbers, a break for tensors whose data matters."""
@@ -597,9 +565,3 @@ _AUTOGRAD_ATTRIBUTES: dict[str, Callable[[TensorDomain, TensorLeaf, CaptureConte
     ),
 }
 """Of what autograd says about a tensor: its value; NotImplemented: the graph breaks."""
-_SETTERS: dict[str, Callable[[TensorDomain, TensorLeaf, object, CaptureContext], bool | None]] = {
-    "grad": TensorDomain._set_grad,
-    "data": TensorDomain._set_data,
-    "requires_grad": TensorDomain._set_requires_grad,
-}
-"""Of the attributes that may be set: is the interpreter to store the value at the region's end? None: the graph breaks."""

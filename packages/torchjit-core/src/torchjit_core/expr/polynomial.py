@@ -11,24 +11,15 @@ import hashlib
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 from torchjit_core.expr.bounds import ZERO, Bounds
+from torchjit_core.expr.monomials import Atom, Monomial, common, divide, term_key, term_text, times
 
 __all__ = ["Atom", "Expr", "Operation", "Symbol", "as_expr", "constant", "maximum", "minimum", "symbol"]
 
 _KEPT_BOUNDS = 16
 """Intervals that an expression remembers, by what was told of its symbols."""
-
-Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
-"""Atoms with their powers (>= 1), sorted by the atoms' sort keys; () is the constant monomial."""
-
-
-class Atom:
-    """What polynomials are made of. Final subclasses: `Symbol`, `Operation`."""
-
-    __slots__ = ("sort_key",)
-    sort_key: tuple[Any, ...]
 
 
 @final
@@ -241,7 +232,7 @@ class Expr:
         right = as_expr(other)
         if self is _ONE or right is _ONE:
             return right if self is _ONE else self
-        return _from_terms([(_times(m, n), c * d) for m, c in self.terms for n, d in right.terms])
+        return _from_terms([(times(m, n), c * d) for m, c in self.terms for n, d in right.terms])
 
     __rmul__ = __mul__
 
@@ -272,7 +263,7 @@ class Expr:
     def __str__(self) -> str:
         if self._text is None:
             # Constants last, as people write them.
-            parts = [_term_text(m, c) for m, c in sorted(self.terms, key=lambda t: not t[0])]
+            parts = [term_text(m, c) for m, c in sorted(self.terms, key=lambda t: not t[0])]
             self._text = " + ".join(parts).replace("+ -", "- ") or "0"
         return self._text
 
@@ -281,16 +272,6 @@ class Expr:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Expr, (self.terms,))
-
-
-def _term_text(monomial: Monomial, coefficient: int) -> str:
-    factors = [str(a) if p == 1 else f"{a}**{p}" for a, p in monomial]
-    if not factors:
-        return str(coefficient)
-    body = "*".join(factors)
-    if coefficient == 1:
-        return body
-    return f"-{body}" if coefficient == -1 else f"{coefficient}*{body}"
 
 
 def _symbols_of(terms: Iterable[tuple[Monomial, int]]) -> frozenset[Symbol]:
@@ -310,37 +291,8 @@ def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Expr:
         sums[monomial] = sums.get(monomial, 0) + coefficient
     kept = [(m, c) for m, c in sums.items() if c]
     if len(kept) > 1:
-        kept.sort(key=_term_key)
+        kept.sort(key=term_key)
     return Expr(tuple(kept))
-
-
-def _term_key(term: tuple[Monomial, int]) -> tuple[Any, ...]:
-    return tuple((a.sort_key, p) for a, p in term[0])
-
-
-def _times(left: Monomial, right: Monomial) -> Monomial:
-    if not left:
-        return right
-    if not right:
-        return left
-    powers: dict[Atom, int] = dict(left)
-    for atom, power in right:
-        powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(powers.items(), key=lambda item: item[0].sort_key))
-
-
-def _divided(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    """monomial / divisor if it is a monomial, else None."""
-    powers = dict(monomial)
-    for atom, power in divisor:
-        left = powers.get(atom, 0) - power
-        if left < 0:
-            return None
-        if left:
-            powers[atom] = left
-        else:
-            del powers[atom]
-    return tuple(sorted(powers.items(), key=lambda item: item[0].sort_key))
 
 
 # ---------------------------------------------------------------------- construction
@@ -395,7 +347,7 @@ def _split(e: Expr, divisor: Expr) -> tuple[Expr, Expr]:
     """(quotient, rest) with e == quotient * divisor + rest, for a divisor of one term."""
     (by_monomial, by_coefficient), quotient, rest = divisor.terms[0], [], []
     for monomial, coefficient in e.terms:
-        divided = _divided(monomial, by_monomial)
+        divided = divide(monomial, by_monomial)
         if divided is None:
             rest.append((monomial, coefficient))
             continue
@@ -547,10 +499,10 @@ def _bounds(e: Expr, ranges: Mapping[Symbol, Bounds]) -> Bounds:
         total = total + _monomial_bounds(monomial, ranges) * Bounds(coefficient, coefficient)
     if len(e.terms) > 1:
         # s0*s1 - s0 is s0*(s1 - 1): term by term the interval would be unbounded below.
-        common = _common(e)
-        if common:
-            rest = _from_terms((_divided(m, common) or (), c) for m, c in e.terms)
-            total = total.intersect(_monomial_bounds(common, ranges) * rest.bounds(ranges))
+        shared = common(m for m, _ in e.terms)
+        if shared:
+            rest = _from_terms((divide(m, shared) or (), c) for m, c in e.terms)
+            total = total.intersect(_monomial_bounds(shared, ranges) * rest.bounds(ranges))
         elif len(e.terms) <= _GROUPED_TERMS and (total.lower is None or total.upper is None):
             total = total.intersect(_grouped_bounds(e, ranges))
     return total
@@ -560,20 +512,12 @@ def _bounds(e: Expr, ranges: Mapping[Symbol, Bounds]) -> Bounds:
 _GROUPED_TERMS = 6
 
 
-def _common(e: Expr) -> Monomial:
-    powers = dict(e.terms[0][0])
-    for monomial, _ in e.terms[1:]:
-        other = dict(monomial)
-        powers = {a: min(p, other[a]) for a, p in powers.items() if a in other}
-    return tuple(sorted(powers.items(), key=lambda item: item[0].sort_key))
-
-
 def _grouped_bounds(e: Expr, ranges: Mapping[Symbol, Bounds]) -> Bounds:
     """Try each atom in turn: e == atom * group + rest, with the group factored."""
     best = Bounds()
     for atom in {a for m, _ in e.terms for a, _p in m}:
         single: Monomial = ((atom, 1),)
-        group = [(_divided(m, single), c) for m, c in e.terms]
+        group = [(divide(m, single), c) for m, c in e.terms]
         inside = _from_terms((m, c) for m, c in group if m is not None)
         outside = _from_terms(t for t, (m, _) in zip(e.terms, group, strict=True) if m is None)
         if len(inside.terms) < 2:
