@@ -125,6 +125,55 @@ def test_bodies_are_known_by_what_they_do(store: Path, monkeypatch: pytest.Monke
     assert storages == ["stored", "stored", "loaded", "loaded"]
 
 
+class _kept_property(property):
+    """As the constraints of torch's distributions have it."""
+
+
+class _Chain:
+    def __init__(self, parts: list[float]) -> None:
+        self.parts = parts
+
+    @_kept_property
+    def total(self) -> float:
+        return sum(self.parts)
+
+
+def test_sets_whose_order_does_not_count_and_properties_of_other_classes(store: Path) -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.three = (torch.nn.Linear(3, 3) for _ in range(3))
+            self.three.weight = self.one.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.three(self.two(self.one(x)))
+
+    model, parts = Tied(), _Chain([1.0, 2.5])
+    given = {name: value.detach() + 1 for name, value in model.named_parameters()}
+    composed = torch.distributions.transforms.ComposeTransform([torch.distributions.transforms.ExpTransform()])
+
+    def called(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, given, (x,))
+
+    def chained(x: torch.Tensor) -> torch.Tensor:
+        return x * parts.total
+
+    def transformed(x: torch.Tensor) -> torch.Tensor:
+        return composed(x) + composed.domain.event_dim
+
+    for f in (called, chained, transformed):
+        storages = []
+        for _ in range(2):
+            compiled: Any = torchjit.compile(f, isolate_recompiles=True, backend="aot_eager", fullgraph=True)
+            torch.testing.assert_close(compiled(torch.ones(2, 3)), f(torch.ones(2, 3)))
+            storages.append(compiled.compiled.specializations[0].storage)
+        assert storages == ["stored", "loaded"], f.__name__
+    parts.parts.append(4.0)
+    torch.testing.assert_close(compiled(torch.ones(2, 3)), transformed(torch.ones(2, 3)))
+    compiled = torchjit.compile(chained, isolate_recompiles=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(torch.ones(2, 3)), chained(torch.ones(2, 3)))
+
+
 def _scaled(x: torch.Tensor, by: float = 2.0) -> torch.Tensor:
     return x.sin() * by
 

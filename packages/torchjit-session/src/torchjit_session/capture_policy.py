@@ -11,7 +11,7 @@ from torchjit_core.user_warnings import warn_user
 from torchjit_frame import TailCall
 from torchjit_session import control, disabling, inlining, upstream
 from torchjit_session.backend_calls import GraphRaised, is_ours
-from torchjit_session.substitutes import CLASS_MAKERS, VALUE_TYPES, substitutes
+from torchjit_session.substitutes import CLASS_MAKERS, ORDER_FREE, VALUE_TYPES, substitutes
 from torchjit_session.terms import Terms
 
 __all__ = ["capture_policy", "fx_settings"]
@@ -42,6 +42,7 @@ def capture_policy(terms: Terms) -> torchjit_vm.CapturePolicy:
         number_limits=torchjit_fx.number_limits,
         pure=torchjit_fx.NUMPY_METHODS,
         class_makers=CLASS_MAKERS,
+        order_free=ORDER_FREE,
         whole_calls=(torchjit_fx.NUMPY, torchjit_fx.PARAMETER),
         interception=_FUNCTION_MODES,
         is_user_code=inlining.is_user_code,

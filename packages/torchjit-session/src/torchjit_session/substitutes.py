@@ -10,13 +10,14 @@ from typing import Any, final
 import torch
 import torch.autograd.function
 import torch.nn.attention
+from torch.nn.utils import stateless
 
 import torchjit_frame
 import torchjit_fx
 from torchjit_session import control, inlining, upstream
 from torchjit_vm import AtomicPolyfill, DeferredHandle, DictChainGetattr, IsKnownNumber, PassThrough, ReturnConstant
 
-__all__ = ["CLASS_MAKERS", "VALUE_TYPES", "substitutes"]
+__all__ = ["CLASS_MAKERS", "ORDER_FREE", "VALUE_TYPES", "substitutes"]
 
 VALUE_TYPES = (
     torch.finfo,
@@ -33,6 +34,11 @@ VALUE_TYPES = (
 
 CLASS_MAKERS = (torch.autograd.function.FunctionMeta,)
 """Metaclasses of torch that only prepare the class."""
+
+ORDER_FREE = frozenset(
+    {function.__code__ for function in [getattr(stateless, "_untie_named_tensors_map", None)] if function is not None}
+)
+"""Of torch.func.functional_call: which names are of one tensor, in dicts and sets that are asked by name."""
 
 
 def _second(first: Any, second: Any) -> Any:

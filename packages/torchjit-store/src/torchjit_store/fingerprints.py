@@ -435,6 +435,8 @@ def _of_instance(obj: Any) -> Description:
         return _holding(class_name(exact), ((("entry", n), own.get(n)) for n in ("_name_", "_value_")))
     if issubclass(exact, tuple):
         return _of_tuple(obj)
+    if issubclass(exact, property):
+        return _of_property(obj)
     solid: Any = _solid(exact)
     if solid in _ATOMS:
         return Description(f"{class_name(exact)}\0{solid.__repr__(obj)}")
@@ -444,6 +446,13 @@ def _of_instance(obj: Any) -> Description:
     if found is None:
         raise NotStorable(OPAQUE, f"an instance of {class_name(exact)}")
     return found
+
+
+def _of_property(obj: Any) -> Description:
+    """A property of a class of its own: what it calls, and what it has of its own."""
+    called = ((("attr", name), property.__dict__[name].__get__(obj)) for name in ("fget", "fset", "fdel"))
+    own = ((("entry", name), value) for name, value in list(namespace(obj).items()) if name != "__doc__")
+    return _holding(class_name(type(obj)), ((("type", None), type(obj)), *called, *own))
 
 
 def _solid(cls: type) -> type:

@@ -115,7 +115,8 @@ def _peeled(obj: Any) -> Iterator[tuple[tuple[Step, ...], Any]]:
     way: tuple[Step, ...] = ()
     for _ in range(8):
         yield way, obj
-        step = _PEELS.get(type(obj), ("entry", "__wrapped__"))
+        exact = type(obj)
+        step = _PEELS.get(property if issubclass(exact, property) else exact, ("entry", "__wrapped__"))
         try:
             obj = follow(obj, *step)
         except MISSED:

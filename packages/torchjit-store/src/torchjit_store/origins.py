@@ -210,12 +210,20 @@ class Origins:
             end = walk(self._objects[start], way, obj)
             if end is not None:
                 return self._add_way(start, end)
-        if issubclass(type(obj), type) and is_static(obj):
-            base = self._locate_by_name(obj.__base__)
-            way = ("static", class_name(obj))
-            if base is not None and leads(self._objects[base], *way, obj):
-                return self._add_way(base, [way])
-        return None
+        return self._locate_class(obj) if issubclass(type(obj), type) else None
+
+    def _locate_class(self, cls: Any) -> int | None:
+        """The row of a class of C that has no name in a module: that of pybind's classes, or an iterator's."""
+        if class_name(cls) == "pybind11_builtins.pybind11_type":
+            torchs, one = self._module("torch._C"), "ScriptFunction"
+            if torchs is None or type(namespace(self._objects[torchs]).get(one)) is not cls:
+                return None
+            return self._add_way(torchs, (("entry", one), ("type", None)))
+        base = self._locate_by_name(cls.__base__) if is_static(cls) else None
+        way = ("static", class_name(cls))
+        if base is None or not leads(self._objects[base], *way, cls):
+            return None
+        return self._add_way(base, [way])
 
     def _module(self, name: str) -> int | None:
         """The row of a module of this process."""

@@ -57,6 +57,8 @@ _PARTS: dict[type, tuple[str, ...]] = {
 
 
 def _attr(obj: Any, name: str) -> Any:
+    if issubclass(type(obj), property) and name in _PARTS[property]:
+        return property.__dict__[name].__get__(obj)  # whatever a subclass says
     if name not in _PARTS.get(type(obj), ()):
         raise TypeError(f"{name} of {type(obj).__qualname__}")
     return getattr(obj, name)

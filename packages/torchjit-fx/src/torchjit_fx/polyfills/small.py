@@ -107,7 +107,8 @@ def device_exit(self: torch.device, *exc: object) -> None:
 
 
 _constructors: Value = _device_constructors
-_CONSTRUCTORS = tuple(_constructors())
+# By name: a set of functions has another order in each process, and guards of stored entries name positions.
+_CONSTRUCTORS = tuple(sorted(_constructors(), key=lambda function: (function.__name__, str(function.__module__))))
 
 
 def device_constructors() -> tuple[Value, ...]:

@@ -262,6 +262,7 @@ class CapturePolicy:
         number_limits: the smallest and the largest number that a type among `value_types` holds, where it computes sums, differences
             and products as Python does up to there; None for other types.
         class_makers: metaclasses of a library that may run as a whole at capture, for a class that the program makes.
+        order_free: code of functions of a library that go through sets and give the same in whatever order.
         whole_calls: reasons for which the outermost inlined call that holds no leaf runs for real, as a whole: what
             breaks there would break again and again.
         interception: the program's stack of interceptors, if there is such a thing. While it is not empty,
@@ -290,6 +291,7 @@ class CapturePolicy:
     )
     number_limits: Callable[[type], tuple[float, float] | None] = lambda cls: None
     class_makers: Collection[type] = ()
+    order_free: Container[CodeType] = ()
     whole_calls: Collection[Reason] = ()
     interception: Interception | None = None
     is_user_code: Callable[[CodeType], bool] = lambda code: True

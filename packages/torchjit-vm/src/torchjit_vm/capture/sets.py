@@ -40,7 +40,7 @@ def sought_key(domain: CaptureDomain, value: Value, container: SetValue | None) 
 def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:
     """The elements in the order of iteration, which depends on their hashes."""
     entries = set_entries(domain, value)
-    note_order(entries)
+    note_order(domain, entries)
     if not value.changed and value.real is not NEW:
         if value.path is not None:
             domain.guard_order(value.path, value.real)
@@ -49,9 +49,12 @@ def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:
     return list(entries.values()) if layout is None else [entries[key] for key in layout]
 
 
-def note_order(keys: Collection[object]) -> None:
+def note_order(domain: CaptureDomain, keys: Collection[object]) -> None:
     """The order of these elements of a set is part of what is computed."""
     if len(keys) > 1 and not all(map(_hashes_alike, keys)):
+        frames = domain.vm.frames
+        if frames and frames[-1].code.code in domain.policy.order_free:
+            return
         never_stored(SET_ORDER, f"{len(keys)} elements")
 
 

@@ -64,7 +64,7 @@ def _iter(domain: CaptureDomain, self: Const) -> Value:
     if isinstance(real, range):
         return RangeIterator(domain.use(self))
     if isinstance(real, frozenset):
-        note_order(real)
+        note_order(domain, real)
     if isinstance(real, (str, bytes, frozenset)):
         return ListIterator([Const(c) for c in domain.use(self)])
     if isinstance(real, tuple):
