@@ -57,9 +57,18 @@ def agree(guards: list[Guard], slots: tuple[Any, ...], gather: list[AccessPath] 
 def restored(program: GuardProgram, nslots: int) -> GuardProgram:
     """The program as an entry on disk holds it, which is not lowered again."""
     assert program.flat is not None
-    flat = object.__new__(FlatProgram)
+    assert program.where is not None
+    flat, where = object.__new__(FlatProgram), program.where
     flat.__restore_state__(program.flat.__stored_state__())
-    return GuardProgram.of_flat(flat, nslots, lambda: (program.guards, program.gather))
+    again = GuardProgram.of_flat(flat, nslots, lambda: flat.raised(where))
+    assert told(again.guards) == told(program.guards)
+    assert again.gather == program.gather
+    return again
+
+
+def told(guards: tuple[Guard, ...]) -> dict[Any, Any]:
+    """What is tested, and whose line relied on it."""
+    return {guard.key(): getattr(guard, "location", None) for guard in guards}
 
 
 def agree_program(program: GuardProgram, guards: list[Guard], slots: tuple[Any, ...], gather: list[AccessPath]) -> bool:

@@ -27,6 +27,7 @@ from torchjit_core.guards import (
     TypeIs,
     ValueEquals,
 )
+from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_guards import GuardProgram
 from torchjit_guards import flat as flat_module
@@ -152,6 +153,11 @@ def test_a_restored_program_answers_as_the_lowered_one(kinds: tuple[str, ...]) -
         assert one is None or all(a is b for a, b in zip(one, two or (), strict=True))
         return program.check(slots), again.check(slots)
 
+    assert program.flat is not None
+    assert program.where is not None
+    raised, gather = program.flat.raised(program.where)
+    assert {g.key() for g in raised} == {g.key() for g in program.guards}
+    assert gather == program.gather
     assert answers((box, y)) == (True, True)
     for slots in calls(box):
         for _ in range(2):  # by a walk, and by what a hit has left behind
@@ -200,11 +206,15 @@ def test_a_changed_object_is_missed(kind: str, change: int) -> None:
 
 def test_guards_are_read_when_somebody_asks_why_a_call_missed() -> None:
     asked: list[str] = []
-    program = GuardProgram([ValueEquals(X, 3)], [X], 1)
+    place = CodeLocation("f.py", "f", 7)
+    program = GuardProgram([ValueEquals(X, 3, place)], [X], 1)
+    flat, where = program.flat, program.where
+    assert flat is not None
+    assert where is not None
 
     def facts() -> Any:
         asked.append("guards")
-        return program.guards, program.gather
+        return flat.raised(where)
 
     again = restored(program, 1, facts)
     assert again(3) == (3,)
@@ -213,9 +223,8 @@ def test_guards_are_read_when_somebody_asks_why_a_call_missed() -> None:
     miss, same = again.explain((4,)), program.explain((4,))
     assert miss is not None
     assert same is not None
-    assert miss.text == same.text
+    assert (miss.text, miss.location) == (same.text, place)
     assert asked
-    assert again.guards == program.guards
     assert again.gather == program.gather
     assert again.listing() == program.listing()
 

@@ -270,12 +270,34 @@ def test_a_wrong_layout_is_found_out_and_announced(monkeypatch: pytest.MonkeyPat
     found = layout.calibrate()
     wrong = attrs.evolve(found, offset=found.offset + 8)
     monkeypatch.setattr(layout, "calibrate", lambda: wrong)
+    monkeypatch.setattr(torch_support, "_offered", None)
     heard: list[tuple[str, Any]] = []
     with events.listen(lambda kind, fields: heard.append((kind, fields["reason"]))):
         assert torch_support.raw_reads.__wrapped__() is None
     assert heard == [("fallback", "TJ-GRD-001")]
     t = torch.ones(2, 3)
     assert GuardProgram([describe(t)], [X.size(0)], 1)(t) == (2,)
+    found.activate()
+
+
+@pytest.mark.parametrize(
+    "moved", [{}, {"offset": 8}, {"sizes": 8}, {"autograd": 8}, {"autograd": -8}, {"grad_flag": 1}, {"dtype": 2}]
+)
+def test_a_layout_that_another_process_has_found_is_tested_again(
+    monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]
+) -> None:
+    import attrs
+
+    found = layout.calibrate()
+    offered = attrs.evolve(found, plain_meta=0, **{name: getattr(found, name) + by for name, by in moved.items()})
+    calibrated: list[layout.Layout] = []
+    monkeypatch.setattr(layout, "calibrate", lambda: calibrated.append(found) or found)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(torch_support, "_offered", offered.numbers())
+    assert torch_support.raw_reads.__wrapped__() == found
+    assert bool(calibrated) == bool(moved)
+    t = torch.ones(2, 3)
+    assert GuardProgram([describe(t)], [X.size(0)], 1)(t) == (2,)
+    assert not GuardProgram([describe(t)], [], 1).check((t.t(),))
     found.activate()
 
 

@@ -82,6 +82,10 @@ class Layout:
         base: Any = torch._C.TensorBase
         set_tensor_layout(offsets, self.plain_meta, self.plain_keys, self.exact, base.requires_grad, base.is_leaf)
 
+    def numbers(self) -> tuple[int, ...]:
+        """All of it but types, for `recalled`."""
+        return attrs.astuple(self, recurse=False)[:-1]
+
     def dtype_code(self, dtype: torch.dtype) -> int | None:
         """The dtype as stored, or None for what is no dtype."""
         return _code(self.dtype, dtype, torch.device("cpu")) if isinstance(dtype, torch.dtype) else None
@@ -229,8 +233,35 @@ def _calibrate() -> Layout:
         grad_fn=grad_fn,
         plain_meta=plain_meta,
         plain_keys=_plain_keys(),
-        exact=(torch.Tensor, torch.nn.Parameter),
+        exact=_EXACT,
     )
+
+
+_EXACT = (torch.Tensor, torch.nn.Parameter)
+
+
+def recalled(numbers: tuple[int, ...]) -> Layout:
+    """The layout that another process with this very build of torch has found and tested. Its one address is looked up again.
+
+    Args:
+        numbers: `Layout.numbers` of that process.
+
+    Raises:
+        CalibrationError: it is not this process's.
+    """
+    with _plain_world():
+        try:
+            names = [field.name for field in attrs.fields(Layout)][:-1]
+            fields: dict[str, Any] = dict(zip(names, numbers, strict=True))
+            known = Layout(**fields, exact=_EXACT)
+            leaf = torch.ones(2, 3, device="cpu")
+            before = _read(leaf._cdata + known.autograd, 8)
+            meta = _read(leaf.requires_grad_()._cdata + known.autograd, 8)
+        except ValueError as error:
+            raise CalibrationError(str(error)) from error
+    if before or not meta:
+        raise CalibrationError("AutogradMeta is elsewhere")
+    return attrs.evolve(known, plain_meta=_read(meta, 8))
 
 
 def _plain_keys() -> int:
@@ -286,14 +317,25 @@ def describe(t: torch.Tensor) -> TensorMatches:
     )  # fmt: skip
 
 
-def verify(found: Layout) -> None:
+def _some_samples() -> list[torch.Tensor]:
+    """A few of them, which are soon made."""
+    x = torch.ones(4, 6, device="cpu")
+    wide = torch.ones(4, 6, dtype=torch.float64, device="cpu")
+    return [x, x.t(), x[1:], wide, wide[1:], torch.ones(4, 6, device="cpu").requires_grad_()]
+
+
+def verify(found: Layout, *, again: bool = False) -> None:
     """Test the active layout: each guard of a sample against each sample must answer as the attributes do.
+
+    Args:
+        found: the active layout.
+        again: it has been tested in another process: a few samples do.
 
     Raises:
         CalibrationError: an answer differs.
     """
     with _plain_world():
-        samples = _samples()
+        samples = _some_samples() if again else _samples()
         guards = list(map(describe, samples))
         told = list(map(_ATTRIBUTES, guards))
         for guard, wanted in zip(guards, told, strict=True):

@@ -33,6 +33,7 @@ from torchjit_core.guards import (
     ValueEquals,
     distinct,
 )
+from torchjit_core.location import CodeLocation
 from torchjit_core.paths import (
     AccessPath,
     Arg,
@@ -51,7 +52,7 @@ from torchjit_core.paths import (
 from torchjit_guards._c import OPS
 from torchjit_guards.condition_code import Unsupported, compile_condition
 from torchjit_guards.dict_groups import WALK, Group, Node, build, is_atom
-from torchjit_guards.flat import FlatProgram, Op
+from torchjit_guards.flat import FlatProgram, Op, Whereabouts, noted
 from torchjit_guards.tensors import THE_TENSOR
 
 __all__ = ["Lowered", "lower"]
@@ -68,9 +69,10 @@ _OF_TENSORS = frozenset({SizeOf, StrideOf, OffsetOf})
 
 @attrs.frozen
 class Lowered:
-    """A program, and the guards in the order in which it tests them."""
+    """A program, what is told of it beside it, and the guards in about the order in which it tests them."""
 
     program: FlatProgram
+    where: Whereabouts
     guards: tuple[Guard, ...]
 
 
@@ -101,7 +103,8 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int, ar
         program.add(guard)
     registers = tuple([program.register(path) for path in gather])
     flat = FlatProgram(tuple([p.key for p in program.pinned]), tuple(program.ops), registers)
-    return Lowered(flat, tuple(ordered))
+    roots = (*(program.args.get(slot) for slot in range(nslots)), *program.pinned)
+    return Lowered(flat, noted(roots, program.lines), tuple(ordered))
 
 
 _STAGES: dict[type[Guard], int] = {
@@ -166,6 +169,9 @@ class _Builder:
         self.nslots = nslots
         self.pinned = pinned
         self.ops: list[Op] = []
+        self.lines: list[CodeLocation | None] = []
+        """The user's lines that relied on the ops."""
+        self.args: dict[int, Arg] = {}
         self.registers: dict[AccessPath, int] = {path: nslots + i for i, path in enumerate(pinned)}
         self.next = nslots + len(pinned)
         self.tensor_facts: dict[tuple[Any, ...], TensorMatches] = {}
@@ -187,6 +193,7 @@ class _Builder:
             if not 0 <= path.key < self.nslots:
                 raise ValueError(f"{path} names slot {path.key}; the program has {self.nslots}")
             self.registers[path] = int(path.key)
+            self.args.setdefault(path.key, path)
             return
         code = _LOADS.get(cls)
         if code is None or path.base is None:
@@ -199,6 +206,7 @@ class _Builder:
             imm, indexed = int(path.key), 1
         self.registers[path] = self.next
         self.ops.append((code, self.next, base, indexed, path.key, None, imm))
+        self.lines.append(None)
         self.next += 1
 
     def walk(self, roots: Sequence[Node]) -> None:
@@ -242,6 +250,7 @@ class _Builder:
     ) -> None:
         # an op without a path still names a register; a program without slots or pinned objects has none to name
         self.ops.append((OPS[name], 0, src, src2, obj, aux, imm))
+        self.lines.append(None)
 
     def add(self, guard: Guard) -> None:
         """Emit the check of one guard."""
@@ -250,6 +259,7 @@ class _Builder:
             self.check("CHECK_CALL", obj=guard)
         else:
             emit(self, guard)
+        self.lines[-1] = getattr(guard, "location", None)
 
     def _add_different(self, guard: Different) -> None:
         name = "CHECK_STORAGES" if guard.storages else "CHECK_DIFFERENT"
@@ -305,7 +315,7 @@ _CHECKS: dict[type[Guard], Callable[[_Builder, Any], None]] = {
     Different: _Builder._add_different,
     SymbolicCondition: _Builder._add_condition,
     Ambient: lambda out, g: out.check("CHECK_AMBIENT", obj=g),
-    Predicate: lambda out, g: out.check("CHECK_PREDICATE", out.register(g.path), g.test),
+    Predicate: lambda out, g: out.check("CHECK_PREDICATE", out.register(g.path), g),
 }
 
 

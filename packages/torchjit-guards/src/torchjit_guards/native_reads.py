@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchjit_guards.layout import SCALAR_CODES
 
-__all__ = ["NativeRead", "native_read"]
+__all__ = ["NativeRead", "native_read", "offer_twins", "tried_twins"]
 
 
 @attrs.frozen
@@ -174,6 +174,20 @@ def _call(library: str, symbol: str) -> int | None:
     return address
 
 
+_tried: set[str] = set()
+"""Symbols that were tried in all states, here or by another process with this very build of torch."""
+
+
+def tried_twins() -> tuple[str, ...]:
+    """The symbols of the twins that are right in all states."""
+    return tuple(sorted(_tried))
+
+
+def offer_twins(symbols: Iterable[str]) -> None:
+    """Say what another process with this very build of torch has tried: here the state as it is does."""
+    _tried.update(symbols)
+
+
 @functools.cache
 def _address(read: Callable[[], Any]) -> int | None:
     """The twin's address, if it exists and agrees with `read`."""
@@ -188,12 +202,17 @@ def _address(read: Callable[[], Any]) -> int | None:
         code = source.code(read())
         return code is None or code == twin(source.argument)
 
+    name = f"{source.symbol} {source.argument if source.states else ''}"
     right, seen = agree(), set()
-    for state in source.states:
+    states = () if name in _tried else source.states
+    for state in states:
         with state():
             right = right and agree()
             seen.add(twin(source.argument))
-    return ctypes.cast(twin, ctypes.c_void_p).value if right and len(seen) == len(source.states) else None
+    if not right or len(seen) != len(states):
+        return None
+    _tried.add(name)
+    return ctypes.cast(twin, ctypes.c_void_p).value
 
 
 def native_read(read: Callable[[], Any], value: object) -> NativeRead | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 from torchjit_core.guards import Guard, Miss
 from torchjit_core.handlers import raised_in_handler
@@ -11,13 +11,11 @@ from torchjit_core.paths import AccessPath
 from torchjit_guards import tags
 from torchjit_guards._c import Program, pass_through, trust_tags
 from torchjit_guards.explain import explain
-from torchjit_guards.flat import FlatProgram
+from torchjit_guards.flat import Facts, FlatProgram, Whereabouts
 from torchjit_guards.lowering import describe, lower
 
 __all__ = ["TRUSTED_TAGS", "Facts", "GuardProgram"]
 
-Facts: TypeAlias = "tuple[tuple[Guard, ...], tuple[AccessPath, ...]]"
-"""Guards and gathered paths."""
 
 TRUSTED_TAGS = (tags.dicts_work(), tags.instances_work())
 """Do dict tags tell every change, in plain dicts and in those of instances? What programs do depends on it, see tags.py."""
@@ -40,7 +38,7 @@ class GuardProgram(Program):
     Attributes:
         guards: without repeats, in the order in which they are tested.
         gather: as given.
-        flat: what it was lowered to; None of a program that was restored.
+        flat, where: what it was lowered to, and what makes guards of that again; None of a program that was restored.
         __torchjit_guard__: a new PyCapsule `torchjit.guard.v1` that keeps the program alive.
 
     Raises:
@@ -48,6 +46,7 @@ class GuardProgram(Program):
     """
 
     flat: FlatProgram | None
+    where: Whereabouts | None
     _facts: Callable[[], Facts]
     _nslots: int
 
@@ -57,7 +56,7 @@ class GuardProgram(Program):
         lowered = lower(guards, gather, nslots, are_distinct)
         facts = (lowered.guards, tuple(gather))
         made = cls.of_flat(lowered.program, nslots, lambda: facts)
-        made.flat = lowered.program
+        made.flat, made.where = lowered.program, lowered.where
         return made
 
     @classmethod
@@ -74,7 +73,7 @@ class GuardProgram(Program):
         """
         self = super().__new__(cls, nslots, program.pinned, program.bound(), program.gather)
         assert isinstance(self, GuardProgram)
-        self.flat, self._facts, self._nslots = None, facts, nslots
+        self.flat, self.where, self._facts, self._nslots = None, None, facts, nslots
         return self
 
     @property

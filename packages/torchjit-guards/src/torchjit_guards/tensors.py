@@ -20,7 +20,17 @@ from torchjit_core.paths import Arg
 if TYPE_CHECKING:
     from torchjit_guards.native_reads import NativeRead
 
-__all__ = ["THE_TENSOR", "key_set_holds", "matches", "native_read", "plain_facts", "prepare_raw_reads", "tensor_test"]
+__all__ = [
+    "THE_TENSOR",
+    "found_out",
+    "key_set_holds",
+    "matches",
+    "native_read",
+    "plain_facts",
+    "prepare_raw_reads",
+    "take_over",
+    "tensor_test",
+]
 
 THE_TENSOR = Arg.of(0, "tensor")
 """The path of guards on a tensor that is at hand."""
@@ -40,6 +50,19 @@ def prepare_raw_reads() -> None:
     support = _torch_support()
     if support is not None:
         support.raw_reads()
+
+
+def found_out() -> Any:
+    """What other processes need not find out about this build of torch; None: nothing is known."""
+    support = _torch_support()
+    return None if support is None else support.found_out()
+
+
+def take_over(found: Any) -> None:
+    """Take it over from another process with the same build."""
+    support = _torch_support()
+    if support is not None and found is not None:
+        support.take_over(*found)
 
 
 def tensor_test(guard: TensorMatches) -> tuple[Callable[[Any], bool], tuple[Any, ...] | None]:

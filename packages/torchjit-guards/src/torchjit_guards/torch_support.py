@@ -27,16 +27,20 @@ from torchjit_guards.native_reads import (
     is_functorch_active,
     is_jit_tracing,
     native_read,
+    offer_twins,
     torch_function_disabled,
+    tried_twins,
 )
 
 __all__ = [
     "NO_RAW_READS",
     "ambient_guards",
     "dispatch_keys",
+    "found_out",
     "key_set",
     "native_read",
     "raw_reads",
+    "take_over",
     "tensor_spec",
 ]
 
@@ -57,9 +61,42 @@ def only_sees_functions(cls: Any) -> bool:
     return getattr(cls, "__torch_dispatch__", None) in ours
 
 
+_offered: tuple[int, ...] | None = None
+
+
+def found_out() -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+    """What other processes with this very build of torch need not find out anew: for `take_over`."""
+    found = raw_reads()
+    return None if found is None else found.numbers(), tried_twins()
+
+
+def take_over(numbers: tuple[int, ...] | None, twins: tuple[str, ...]) -> None:
+    """Take what another process has found out; it is tested in brief. For this, nothing may be known here yet."""
+    global _offered
+    offer_twins(twins)
+    if not raw_reads.cache_info().currsize:
+        _offered = numbers
+
+
+def _recalled() -> layout.Layout | None:
+    """The layout that was offered, if it is right."""
+    if _offered is None:
+        return None
+    try:
+        found = layout.recalled(_offered)
+        found.activate()
+        layout.verify(found, again=True)
+    except layout.CalibrationError:
+        return None
+    return found
+
+
 @functools.cache
 def raw_reads() -> layout.Layout | None:
-    """Find out the layout and hand it to the C program, once. None, announced by a `fallback` event: not possible."""
+    """Find out the layout, or recall it, and hand it to the C program, once. None, announced by a `fallback` event: not possible."""
+    known = _recalled()
+    if known is not None:
+        return known
     try:
         found = layout.calibrate()
         found.activate()

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torchjit_guards
 from torchjit_core import events
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shortened
@@ -23,9 +24,16 @@ DIFFERS = reason(
     "This is a bug in torchjit, unless the code runs differently by chance: please report it. TORCHJIT_STORE=off avoids entries on disk.",
 )
 
+
+def _facts(entry: StoredEntry) -> torchjit_guards.Facts:
+    program: Any = entry.program
+    found: torchjit_guards.Facts = program.raised(entry.where.get())
+    return found
+
+
 _FACTS: dict[str, Callable[[StoredEntry], Any]] = {
-    "guards": lambda entry: sorted(map(str, entry.facts.get()[0])),
-    "arguments of the code": lambda entry: list(map(str, entry.facts.get()[1])),
+    "guards": lambda entry: sorted(map(str, _facts(entry)[0])),
+    "arguments of the code": lambda entry: list(map(str, _facts(entry)[1])),
     "result": lambda entry: [entry.unwrap],
     "emitted code": lambda entry: entry.source.splitlines(),
     "graphs": lambda entry: [line for graph in entry.graphs for line in graph.splitlines()],

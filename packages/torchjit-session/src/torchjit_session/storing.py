@@ -251,9 +251,12 @@ def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate 
 def _guard_of(site: Site, entry: StoredEntry) -> torchjit_guards.GuardProgram:
     """The guards of an entry for this process. As objects they are read when somebody asks why a call missed, or to see them."""
 
+    program: Any = entry.program
+
     def facts() -> torchjit_guards.Facts:
         try:
-            return entry.facts.get()
+            found: torchjit_guards.Facts = program.raised(entry.where.get())
+            return found
         except (
             Exception
         ) as error:  # nobody calls for the sake of these: there is nothing to show, and nothing more to it
@@ -266,7 +269,6 @@ def _guard_of(site: Site, entry: StoredEntry) -> torchjit_guards.GuardProgram:
             )
             return (), ()
 
-    program: Any = entry.program
     return torchjit_guards.GuardProgram.of_flat(program, site.region.nslots, facts)
 
 
@@ -414,7 +416,7 @@ def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin
     captured = origin.captured
     with _told(site, made):
         stored = StoredEntry(
-            entry.guard.flat, Deferred((entry.guard.guards, captured.gather)), captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
+            entry.guard.flat, Deferred(entry.guard.where), captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
             captured.continuations, entry.hook is not None, captured.source, tuple(gm.code for gm in made.graphs), made.ranges,
             site.history.copy(), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None,
         )  # fmt: skip

@@ -100,7 +100,11 @@ class _Building:
         if rule is None:
             raise FormatError(f"unknown kind {kind!r}")
         _check_count(count)
-        made = rule(self, header, self.columns(count, flat), raws if raws else [None] * count)
+        single = _SINGLE.get(kind) if count == 1 else None
+        if single is not None:  # one that may be long: not as columns of one each
+            made = [single(self.column(flat))]
+        else:
+            made = rule(self, header, self.columns(count, flat), raws if raws else [None] * count)
         if len(made) != count:
             raise FormatError("a batch of another length")
         self.values += made
@@ -109,15 +113,19 @@ class _Building:
         """The children of a batch, place by place."""
         if not flat:
             return ()
-        if min(flat) < 0:
-            raise FormatError("a negative position")
-        values = self.values
-        found = [values[i] for i in flat]
+        found = self.column(flat)
         if count == len(found):
             return (found,)
         if len(found) % count:
             raise FormatError("ragged columns")
         return [found[i : i + count] for i in range(0, len(found), count)]
+
+    def column(self, flat: list[int]) -> list[Any]:
+        """Objects by position."""
+        if flat and min(flat) < 0:
+            raise FormatError("a negative position")
+        values = self.values
+        return [values[i] for i in flat]
 
     def empty(self, kind: str, header: tuple[Any, ...], count: int) -> tuple[str, tuple[Any, ...], list[Any]]:
         """Make the objects of a late batch, without what they hold."""
@@ -226,8 +234,22 @@ def _containers(make: Callable[[Any], Any]) -> Callable[..., list[Any]]:
     return rule
 
 
+def _dict(row: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(row[::2], row[1::2], strict=True))
+
+
+_SINGLE: Final[dict[str, Callable[[list[Any]], Any]]] = {
+    "tuple": tuple,
+    "list": list,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": _dict,
+}
+"""How one container is made of what is in it."""
+
+
 def _dicts(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
-    return [dict(zip(row[::2], row[1::2], strict=True)) for row in _rows(columns, len(raws))]
+    return list(map(_dict, _rows(columns, len(raws))))
 
 
 def _ordered_dicts(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:

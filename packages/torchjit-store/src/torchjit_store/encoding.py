@@ -36,8 +36,11 @@ def encoded(root: object, references: References, externals: Externals) -> Docum
     """See `forms.encode`."""
     survey = _Survey(references, externals)
     top = survey.node(root, None)
-    survey.run()
-    return laid_out(top, survey.blobs)
+    try:
+        survey.run()
+        return laid_out(top, survey.blobs)
+    finally:
+        survey.forget_ways()
 
 
 # ------------------------------------------------------------------------------------------------------------ survey
@@ -99,6 +102,11 @@ class _Survey:
                     self._look_at(node)
             if not self._fill_globals():
                 return
+
+    def forget_ways(self) -> None:
+        """Cut the cycles of nodes and their parents, so that what was needed to write an entry goes without Python's collector."""
+        for node in self._by_id.values():
+            node.parent = None
 
     # ---------------------------------------------------------------------------------------------- one object
     def _look_at(self, node: Node) -> None:

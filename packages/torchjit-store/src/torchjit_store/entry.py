@@ -14,9 +14,7 @@ from typing import Any, final
 
 import attrs
 
-from torchjit_core.guards import Guard
 from torchjit_core.handlers import let_through
-from torchjit_core.paths import AccessPath
 from torchjit_store.deferred import Deferred
 from torchjit_store.finder import Finder
 from torchjit_store.forms import Document, Externals, FormatError, decode, encode
@@ -44,7 +42,7 @@ class StoredEntry:
 
     Attributes:
         program: the guards as a program (of `torchjit_guards`).
-        facts: all that the entry relies on, and the paths of what the target is called with.
+        where: what makes guards, and the paths of what the target is called with, of the program again (likewise).
         target: the compiled code.
         unwrap: take this item of the target's result; -1: the result itself.
         on_raise: None: an exception of the target leaves the region.
@@ -61,7 +59,7 @@ class StoredEntry:
     """
 
     program: object
-    facts: Deferred[tuple[tuple[Guard, ...], tuple[AccessPath, ...]]]
+    where: Deferred[object]
     target: Callable[..., Any]
     unwrap: int
     on_raise: RaiseFacts | None = None

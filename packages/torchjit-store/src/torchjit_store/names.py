@@ -30,7 +30,8 @@ def modules_of(functions: Iterable[FunctionType | CodeType]) -> tuple[str, ...]:
     files = {code.co_filename for code in codes}
     if files:
         for name, module in list(sys.modules.items()):
-            if namespace(module).get("__file__") in files:
+            plain = type(module) is types.ModuleType
+            if (_dict_of(module) if plain else namespace(module)).get("__file__") in files:
                 names[name] = None
     return *names, "__main__"
 
@@ -90,7 +91,16 @@ def _other_names(function: FunctionType) -> Iterator[tuple[str, tuple[str, ...]]
 
 def _modules_over(space: Mapping[str, Any]) -> list[str]:
     """The names under which the module with this dict was imported: `_collections_abc` says that it is `collections.abc`."""
-    return [name for name, module in list(sys.modules.items()) if namespace(module) is space]
+    found = []
+    for name, module in list(sys.modules.items()):
+        plain = type(module) is types.ModuleType  # most are
+        if (_dict_of(module) if plain else namespace(module)) is space:
+            found.append(name)
+    return found
+
+
+_dict_of: Any = vars(types.ModuleType)["__dict__"].__get__
+"""`namespace` of a module of no other class."""
 
 
 _DESCRIPTORS = (

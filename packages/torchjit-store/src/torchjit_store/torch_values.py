@@ -29,8 +29,8 @@ _MOST_BYTES = 4 << 20
 _EXACT: dict[type, Callable[[Any], tuple[str, Data] | None]] = {}
 _OF_CUSTOM_OPERATORS = "_PyObjectDispatchFunc"
 """The class of `_op` of those that Python defines, since torch 2.15; no module has it."""
-_handles: dict[int, tuple[object, str]] = {}
-"""Operators' C++ entries that have been asked for, by id, with the operator's name."""
+_handles: dict[int, tuple[object, object]] = {}
+"""Operators' C++ entries, by id, with the operator."""
 
 
 def describe(obj: object) -> tuple[str, Data] | None:
@@ -62,7 +62,7 @@ def _listed_handle(function: Any) -> tuple[str, Data] | None:
     if found is None or found[0] is not function:
         _list_handles()
         found = _handles.get(id(function))
-    return ("handle", found[1]) if found is not None and found[0] is function else None
+    return ("handle", str(found[1])) if found is not None and found[0] is function else None
 
 
 def _list_handles() -> None:
@@ -75,7 +75,7 @@ def _list_handles() -> None:
                 continue
             ops: list[Any] = [packet, *(o for o in vars(packet).values() if isinstance(o, torch._ops.OpOverload))]
             for op in ops:
-                _handles[id(op._op)] = (op._op, str(op))
+                _handles[id(op._op)] = (op._op, op)
 
 
 _EXACT |= {

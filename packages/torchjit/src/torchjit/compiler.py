@@ -38,6 +38,16 @@ _C = TypeVar("_C", bound=Callable[..., Any])
 
 _HOST = Host(config.snapshot, config.is_off, lookup_backend, store_settings, comparing)
 
+_LOADS = (
+    "torchjit_session.storing",
+    "torchjit_store.torch_values",
+    "torchjit_inductor.cpp.stored_kernels",
+    "torchjit_inductor.compiled_graph",
+    "torchjit_inductor.launches",
+    "torchjit_vm.capture.runtime",
+)
+"""What loads an entry that is on disk, and what most of them refer to."""
+
 BAD_ARGUMENT = reason(
     "TJ-API-031",
     "an argument of compile has a value that it cannot have",
@@ -153,7 +163,8 @@ def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
     start_from_environment(environment)
     compiler = make_backend()
     if host.store().reads:  # what the first call needs is imported now
-        importlib.import_module("torchjit_session.storing")
+        for module in _LOADS if is_ours(compiler) else _LOADS[:2]:
+            importlib.import_module(module)
     else:
         import_capture(compiler)
 

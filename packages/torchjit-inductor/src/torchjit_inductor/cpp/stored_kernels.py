@@ -44,7 +44,7 @@ def _stays(library: Path, cache_dir: str | None) -> bool:
     return False
 
 
-_restored: dict[tuple[Path, str], Callable[..., None]] = {}
+_restored: dict[tuple[Path, str, str], Callable[..., None]] = {}
 _held: dict[str, ctypes.CDLL] = {}
 _numbers = itertools.count(1)
 
@@ -95,22 +95,40 @@ def kernel_of(key: str, name: str) -> Callable[..., None]:
     Raises:
         NotStorable: it is not there, or not what was built.
     """
-    cache_dir = cache_in_use()
     try:
         if key in _held:
             return wrapped(_held[key], [name])[0]
-        library = cache_folder(cache_dir) / f"{key}.so"
-        function = _restored.get((library, name))
+        folder = _folder(cache_in_use())
+        function = _restored.get((folder, key, name))
         if function is None:
-            if not _NAME.fullmatch(key) or not (library in _trusted or is_trusted(library)):
-                raise NotStorable(KERNEL_GONE, str(library))
-            _trusted.add(library)
-            (function,) = load_storable(library, [name], cache_dir)
-            _restored[library, name] = function
-            note_used(library)
+            function = _restored[folder, key, name] = _loaded(folder / f"{key}.so", key, name)
     except (OSError, AttributeError) as error:
         raise NotStorable(KERNEL_GONE, f"{name} of {key}: {error}") from None
     return function
+
+
+def _loaded(library: Path, key: str, name: str) -> Callable[..., None]:
+    if library not in _trusted:
+        if not _NAME.fullmatch(key) or not is_trusted(library):
+            raise NotStorable(KERNEL_GONE, str(library))
+        _trusted.add(library)
+        note_used(library)
+    (function,) = load(library, [name])
+    made_by(function, kernel_of, key, name)
+    return function
+
+
+_folders: dict[str, Path] = {}
+
+
+def _folder(cache_dir: str | None) -> Path:
+    """`cache_folder`; one that is given is looked at once, since an entry has many kernels."""
+    found = None if cache_dir is None else _folders.get(cache_dir)
+    if found is None:
+        found = cache_folder(cache_dir)
+        if cache_dir is not None:
+            _folders[cache_dir] = found
+    return found
 
 
 _trusted: set[Path] = set()
