@@ -56,7 +56,7 @@ MISSING = _Missing()
 Slots: TypeAlias = "tuple[Any, ...] | list[Any]"
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Guard:
     """Base of all guards. `location` is the user's line that relied on it.
 
@@ -77,6 +77,11 @@ class Guard:
 
     def __str__(self) -> str:
         return self._text.format(self)
+
+    def __repr__(self) -> str:
+        # One for all: to have attrs write and compile one for each class takes milliseconds of every start.
+        names = [field.name for field in getattr(type(self), "__attrs_attrs__", ())]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
 def _typed(value: Any) -> Any:
@@ -105,7 +110,7 @@ _BY_ID, _BY_TYPE = {"key": id}, {"key": _typed}
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TypeIs(Guard):
     """`type(path) is type`."""
 
@@ -119,7 +124,7 @@ class TypeIs(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class IdIs(Guard):
     """`path is obj`; `obj` is kept alive, so its id cannot be reused."""
 
@@ -135,7 +140,7 @@ class IdIs(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ValueEquals(Guard):
     """Same type and equal, for immutable atoms (int, str, float, bytes, complex, None ...) and tuples of them.
 
@@ -152,7 +157,7 @@ class ValueEquals(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class LengthIs(Guard):
     """`len(path) == length`, for an exact list, tuple, dict, set, frozenset, str or bytes."""
 
@@ -175,7 +180,7 @@ def dict_items(found: dict[Any, Any]) -> tuple[tuple[Any, Any], ...]:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class DictKeys(Guard):
     """`tuple(path) == keys`, in order, for a dict or dict subclass. Keys that are no atoms compare by identity."""
 
@@ -192,7 +197,7 @@ class DictKeys(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class DictContains(Guard):
     """`(name in path) == present`, for a dict or dict subclass."""
 
@@ -209,7 +214,7 @@ class DictContains(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class InstanceLacks(Guard):
     """The object has no `__dict__`, or its `__dict__` does not hold `name`."""
 
@@ -227,7 +232,7 @@ class InstanceLacks(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ClassAttrIs(Guard):
     """A walk over `cls.__mro__` finds the raw object `obj` under `name` (or MISSING). A fact about a class, no path."""
 
@@ -247,7 +252,7 @@ class ClassAttrIs(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class MroIs(Guard):
     """`cls.__mro__` is this very tuple: no base of the class, nor of any class above it, was replaced."""
 
@@ -263,7 +268,7 @@ class MroIs(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TensorMatches(Guard):
     """The tensor has the recorded metadata.
 
@@ -320,7 +325,7 @@ def _agree(recorded: Sequence[int | None], numbers: Sequence[int]) -> bool:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class SameObject(Guard):
     """`first is second`: two paths lead to one object."""
 
@@ -334,7 +339,7 @@ class SameObject(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Different(Guard):
     """The paths lead to pairwise different objects.
 
@@ -356,7 +361,7 @@ class Different(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class SymbolicCondition(Guard):
     """A condition over numbers read from paths, as a Python expression over `names`.
 
@@ -396,7 +401,7 @@ def _compiled(expression: str) -> CodeType:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Ambient(Guard):
     """Process or thread state that is not reached from an argument: grad mode, autocast, default dtype ...
 
@@ -420,7 +425,7 @@ class Ambient(Guard):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Predicate(Guard):
     """Anything else: `test(path)` is true. Slow; for what has no class of its own."""
 

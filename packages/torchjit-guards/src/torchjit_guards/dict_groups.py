@@ -120,7 +120,7 @@ _PLACES: dict[type[Guard], Callable[[Node, Any], list[Any]]] = {
 }
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Group:
     """Everything about one dict, and about the dicts and tuples in it.
 

@@ -43,7 +43,7 @@ Op: TypeAlias = "tuple[int, int, int, int, object, object, int]"
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class FlatProgram:
     """What `_c.Program` is made of, in a form that holds in any process.
 
@@ -113,7 +113,7 @@ class FlatProgram:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Whereabouts:
     """What `FlatProgram.raised` asks for, and nothing else.
 

@@ -46,7 +46,7 @@ class CalibrationError(RuntimeError):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Layout:
     """Byte offsets (`impl` in the Python object, `grad_*` in AutogradMeta, the rest in TensorImpl) and more facts.
 

@@ -67,7 +67,7 @@ _LOADS: dict[type[AccessPath], int] = {
 _OF_TENSORS = frozenset({SizeOf, StrideOf, OffsetOf})
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Lowered:
     """A program, what is told of it beside it, and the guards in about the order in which it tests them."""
 

@@ -24,7 +24,7 @@ from torchjit_guards.layout import SCALAR_CODES
 __all__ = ["NativeRead", "native_read", "offer_twins", "tried_twins"]
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class NativeRead:
     """A C function that takes at most one integer and returns `width` (1 or 8) bytes, which must be `expected` (small)."""
 
@@ -34,7 +34,7 @@ class NativeRead:
     expected: int
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class _Source:
     """A Python function's twin in libtorch.
 

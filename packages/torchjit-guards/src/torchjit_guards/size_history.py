@@ -15,7 +15,7 @@ _KEPT = 32
 
 
 @final
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SizeHistory:
     """The numbers met at each path, over all captures of one function (one front door).
 

@@ -68,7 +68,7 @@ _OF_DEVICES = ("CUDA error", "CUDA driver error", "device-side assert", "illegal
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class OnRaise:
     """What the front door asks about an exception of an entry's target.
 

@@ -24,7 +24,7 @@ __all__ = ["CaptureOrigin", "Specialization"]
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class CaptureOrigin:
     """What a capture has made an entry of, for its form on disk.
 
@@ -38,7 +38,7 @@ class CaptureOrigin:
 
 
 @final
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Specialization:
     """What is known about one entry of a site, for `stats`, `explain` and the report.
 

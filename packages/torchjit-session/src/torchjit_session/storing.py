@@ -88,7 +88,7 @@ LOADED = "loaded from disk"
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Candidate:
     """An entry of the site that was read and fits this program, with its guards as a program.
 

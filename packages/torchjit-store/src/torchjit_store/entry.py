@@ -24,7 +24,7 @@ __all__ = ["RaiseFacts", "StoredEntry", "pack", "unpack"]
 
 
 @final
-@attrs.frozen
+@attrs.frozen(repr=False)
 class RaiseFacts:
     """What is to be known where the graph of an entry raises; see `torchjit_session.rerun.OnRaise`."""
 
@@ -36,7 +36,7 @@ class RaiseFacts:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class StoredEntry:
     """What an entry of a front door is made of, and what people want to know of it.
 

@@ -57,7 +57,7 @@ Step: TypeAlias = "tuple[str, Any]"
 
 
 @final
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Description:
     """What an object is.
 

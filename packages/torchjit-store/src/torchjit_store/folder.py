@@ -59,7 +59,7 @@ class _Damaged(Exception):
 
 
 @final
-@attrs.frozen
+@attrs.frozen(repr=False)
 class StoredBytes:
     """An entry as it lies on disk; its digest, owner and mode are right.
 

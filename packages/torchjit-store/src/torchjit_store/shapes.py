@@ -20,7 +20,7 @@ _HARMLESS: Final = frozenset({object, abc.ABC, typing.Generic, typing.Protocol})
 
 
 @final
-@attrs.frozen
+@attrs.frozen(repr=False)
 class ClassShape:
     """Slots of a class and of those above it, by name, and whether its instances have a `__dict__`."""
 
