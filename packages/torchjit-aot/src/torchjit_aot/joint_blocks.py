@@ -120,6 +120,8 @@ class _Whole:
         self.skipped = reduced.skipped
         self.leaf_of = {node: reduced.leaves[k] for node, k in zip(joint.inputs, reduced.kept, strict=True)}
         self.position = {leaf: k for k, leaf in enumerate(reduced.leaves)}
+        kept = [reduced.leaves[k] for k in reduced.kept]
+        self.gradient_of = dict(zip(kept, joint.grads, strict=True))
         self.order = [n for n in joint.graph.nodes if n.op != "placeholder"]
         self.twin: dict[fx.Node, fx.Node] = {}  # from the nodes of block 1 to those of block 2
         self.later: dict[fx.Node, fx.Node] = {}  # from what block 2 reads of block 3 to what block 1 reads of block 2
@@ -147,18 +149,28 @@ class _Whole:
         first, second = self._part(_FIRST, backward), self._part(_SECOND, backward)
         if len(first) != len(second) or (not first and not backward):
             raise NotRepeated("one block became more operators than another")
+        self._check_order(backward)
+        self.twin.update(zip(first, second, strict=True))
+        for a, b in zip(first, second, strict=True):
+            self._compare_nodes(a, b)
+
+    def _check_order(self, backward: bool) -> None:
+        """Raises:
+        NotRepeated: the operators of a block do not stand together, or the blocks not in their order.
+        """
         blocks = [self._block(n) for n in self.order if bool(BACKWARD.of(n)) is backward]
         runs = [b for k, b in enumerate(blocks) if k == 0 or blocks[k - 1] != b]
         if sorted(runs, reverse=backward) != runs or len(set(runs)) < len(runs):
             raise NotRepeated("the blocks' operators are not in the blocks' order")
-        self.twin.update(zip(first, second, strict=True))
-        for a, b in zip(first, second, strict=True):
-            if _label(a) != _label(b) or self._role(a) != self._role(b):
-                raise NotRepeated(f"{a.target} in one block, {b.target} in another")
-            for x, y in zip(a.all_input_nodes, b.all_input_nodes, strict=True):
-                self._compare_operands(x, y)
-            if [k for k, n in _operands(a)] != [k for k, n in _operands(b)]:
-                raise NotRepeated("operands in another order")
+
+    def _compare_nodes(self, a: fx.Node, b: fx.Node) -> None:
+        """One of block 1 and its twin. Raises NotRepeated if they differ, as in what they read."""
+        if _label(a) != _label(b) or self._role(a) != self._role(b):
+            raise NotRepeated(f"{a.target} in one block, {b.target} in another")
+        for x, y in zip(a.all_input_nodes, b.all_input_nodes, strict=True):
+            self._compare_operands(x, y)
+        if [k for k, n in _operands(a)] != [k for k, n in _operands(b)]:
+            raise NotRepeated("operands in another order")
 
     def _role(self, node: fx.Node) -> Hashable:
         """Is it a result? Those of blocks are only gradients, see `_gradients`."""
@@ -324,36 +336,38 @@ class _Whole:
 
     def _gradient(self, leaf: fx.Node) -> fx.Node | None:
         """The node of an input's gradient."""
-        kept = {self.reduced.leaves[k]: grad for k, grad in zip(self.reduced.kept, self.small.grads, strict=True)}
-        if leaf not in self.reduced.run.chains.places:
-            grad = kept[leaf]
-            return (
-                None
-                if grad is None
-                else self._gradient_node(grad, 0 if self._block(grad) in (-1, 0, 1, 2) else self.skipped)
-            )
-        chain, place = self.reduced.run.chains.places[leaf]
+        if leaf in self.reduced.run.chains.places:
+            return self._gradient_in_chain(*self.reduced.run.chains.places[leaf])
+        grad = self.gradient_of[leaf]
+        return None if grad is None else self._gradient_node(grad, self._shift_of(grad))
+
+    def _gradient_in_chain(self, chain: int, place: int) -> fx.Node | None:
+        """Of an input that each block has one of: as it is made in block 2, so many blocks further."""
         members: Sequence[Any] = self.reduced.run.chains.members[chain]
-        grads = [kept[member] for member in members[: len(members) - self.skipped]]
+        grads = [self.gradient_of[member] for member in members[: len(members) - self.skipped]]
         if all(grad is None for grad in grads):
             return None
-        anchor = next((k for k, g in enumerate(grads) if g is not None and self._block(g) == _SECOND), None)
-        before = grads[anchor - 1] if anchor else None
-        if anchor is None or before is None or self.twin.get(before) is not grads[anchor]:
-            raise NotRepeated("gradients of the blocks' parameters are not made in their blocks")
-        late = [g for g in grads[anchor + 1 :] if g is None or self._block(g) <= _SECOND]
-        early = [g for g in grads[:anchor] if g is None or self._block(g) >= _SECOND]
-        if late or early:
-            raise NotRepeated("gradients of the blocks' parameters are made out of order")
-        found = (
-            grads[place]
-            if place <= anchor
-            else grads[place - self.skipped]
-            if place > anchor + self.skipped
-            else grads[anchor]
-        )
+        anchor = self._made_in_second(grads)
+        further = max(0, min(place - anchor, self.skipped))
+        found = grads[place - further]
         assert found is not None
-        return self._gradient_node(found, 0 if place < anchor else min(place - anchor, self.skipped))
+        return self._gradient_node(found, further)
+
+    def _made_in_second(self, grads: Sequence[fx.Node | None]) -> int:
+        """The place of the gradient that is made in block 2.
+
+        Raises:
+            NotRepeated: there is none, or what stands around it is not made in the blocks around.
+        """
+        blocks = [None if grad is None else self._block(grad) for grad in grads]
+        anchor = blocks.index(_SECOND) if _SECOND in blocks else 0
+        before = grads[anchor - 1] if anchor else None
+        if before is None or self.twin.get(before) is not grads[anchor]:
+            raise NotRepeated("gradients of the blocks' parameters are not made in their blocks")
+        late = any(block is None or block <= _SECOND for block in blocks[anchor + 1 :])
+        if late or any(block is None or block >= _SECOND for block in blocks[:anchor]):
+            raise NotRepeated("gradients of the blocks' parameters are made out of order")
+        return anchor
 
     def _gradient_node(self, grad: fx.Node, shift: int) -> fx.Node:
         if grad.op == "placeholder":

@@ -236,8 +236,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return out
         if func in _LIFTS and type(args[0]) is not FakeTensor:
             return self._lift(func, args[0])
-        if not (self._all_fake(args) and self._all_fake(tuple(kwargs.values()))):
-            args, kwargs = tree_map_only(torch.Tensor, self._fake_of, (args, kwargs))
+        args, kwargs = self._only_fakes(args, kwargs)
         if func in _SAME_VALUE:
             out = func(*args, **kwargs)
             self.track(out, self._nodes[id(args[0])])
@@ -333,6 +332,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if kind is torch.Generator:
             raise GraphBreak(TRACE_FAILED, "a random generator of the program's own")
         return value
+
+    def _only_fakes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The arguments, with fakes for the real tensors among them."""
+        if self._all_fake(args) and self._all_fake(tuple(kwargs.values())):
+            return args, kwargs
+        return tree_map_only(torch.Tensor, self._fake_of, (args, kwargs))  # type: ignore[no-any-return]
 
     def _all_fake(self, values: Sequence[Any]) -> bool:
         for value in values:

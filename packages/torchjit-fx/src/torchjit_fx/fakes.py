@@ -12,9 +12,10 @@ import torch
 from torchjit_core.expr import Expr
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.known_results import fake_tensor
 from torchjit_fx.leaves import Raw
 from torchjit_fx.records import DETACHED, RecordTable, TensorRecord
-from torchjit_fx.versions import CaptureFakeMode, FakeTensor, fake_tensor
+from torchjit_fx.versions import CaptureFakeMode, FakeTensor
 from torchjit_fx.wrapper_values import assembled, described, tensor_records
 
 __all__ = ["FakeFactory"]

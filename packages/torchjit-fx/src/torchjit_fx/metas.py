@@ -219,10 +219,7 @@ class MetaService:
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a write to a part of a tensor")
         if any(leaves[i].record.inference for i in written) and not self.modes.inference:
             raise GraphBreak(breaks.META_FAILED, "a write to an inference tensor outside of inference mode")
-        changed: list[tuple[int, TensorRecord]] = []
-        for i, fake in enumerate(fakes):
-            if i in written and (record := self.fakes.describe_again(fake, leaves[i].record)) is not leaves[i].record:
-                changed.append((i, record))
+        changed = self._changed(written, fakes, leaves)
         reader = _ResultReader(self.fakes, fakes, storages, [leaf.record for leaf in leaves])
         for storage, i in inner.items():
             reader.places.setdefault(storage, i)
@@ -231,7 +228,14 @@ class MetaService:
         template = reader.read(result, ())
         fresh = any(_is_fresh(part, self.numbers.context) for part in parts(template))
         constant = reader.constant or any(map(_is_constant, fakes))
-        return Outcome(template, written, tuple(changed), watch.random, reader.makes, fresh, constant)
+        return Outcome(template, written, changed, watch.random, reader.makes, fresh, constant)
+
+    def _changed(
+        self, written: tuple[int, ...], fakes: list[Raw], leaves: list[TensorLeaf]
+    ) -> tuple[tuple[int, TensorRecord], ...]:
+        """Of the arguments that were written: those that are like something else now."""
+        now = ((i, self.fakes.describe_again(fakes[i], leaves[i].record)) for i in written)
+        return tuple((i, record) for i, record in now if record is not leaves[i].record)
 
 
 @final
@@ -293,12 +297,7 @@ class _ResultReader:
             return self.made[id(value)]
         record = self.fakes.describe(value)
         storage = _storage_of(value, record)
-        shares = self.places.get(storage)
-        also: tuple[int, ...] = ()
-        if record.wrapping is not None:
-            inside = [self.places[s] for s in _storages_inside(value, record) if s in self.places]
-            shares = inside[0] if inside else None
-            also = tuple(dict.fromkeys(i for i in inside if i != shares))
+        shares, also = self._shared(value, record, storage)
         if shares is not None and shares >= 0 and self._is_of_inference(storage) and self.follows:
             # Fakes do not say so outside of the mode. There, what was detached may be written to; the tensor itself may not.
             record = self.fakes.records.as_inference(record, DETACHED if self.detached else True)
@@ -311,6 +310,14 @@ class _ResultReader:
         self.count += 1
         made = self.made[id(value)] = Made(record, shares, way, also)
         return made
+
+    def _shared(self, value: torch.Tensor, record: TensorRecord, storage: int) -> tuple[int | None, tuple[int, ...]]:
+        """What a result shares its memory with, see `Made`, and with what else if it consists of several."""
+        if record.wrapping is None:
+            return self.places.get(storage), ()
+        inside = [self.places[s] for s in _storages_inside(value, record) if s in self.places]
+        first = inside[0] if inside else None
+        return first, tuple(dict.fromkeys(i for i in inside if i != first))
 
     def _is_of_inference(self, storage: int) -> bool:
         """Is what lies on the memory of arguments a view of an inference tensor?

@@ -293,9 +293,7 @@ class Recorder:
             raise
         if self._repeats(outcome, found):
             self._cache(found).put(call.key, outcome)
-        joins = any(type(part) is Made and part.also for part in parts(outcome.result))
-        if joins and any(leaf.storage is not None and leaf.storage.written for leaf in found.leaves):
-            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a tensor on memory that was written", capture.location())
+        _refuse_joined(outcome, found, capture)
         raw = self._apply(call, outcome, result, found.symbolic and not writes)
         for leaf, record in seen:
             leaf.record = record
@@ -583,6 +581,13 @@ def may_write(target: Target, kwargs: RawKwargs) -> bool:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
+
+
+def _refuse_joined(outcome: Outcome, found: Arguments, capture: CaptureContext) -> None:
+    """Raise GraphBreak for a result that consists of several tensors, one of them on memory that was written."""
+    joins = any(type(part) is Made and part.also for part in parts(outcome.result))
+    if joins and any(leaf.storage is not None and leaf.storage.written for leaf in found.leaves):
+        raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a tensor on memory that was written", capture.location())
 
 
 def _name_of(target: Target) -> str:

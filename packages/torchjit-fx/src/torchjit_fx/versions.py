@@ -40,9 +40,11 @@ from torchjit_fx.eager_rules.rule import (
 from torchjit_fx.eager_rules.shape_checks import refuse_shapes
 from torchjit_fx.eager_rules.table import rule_of
 from torchjit_fx.eager_rules.view_strides import layout_of_view
+from torchjit_fx.known_results import UNKNOWN, KnownResults, fake_tensor
+from torchjit_fx.simple_results import simple_results
 from torchjit_torch.operators import draws, written_arguments
 
-__all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
+__all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "lazy_graph_module"]
 
 
 @attrs.define(eq=False)
@@ -140,6 +142,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         self.nt_tensor_id_initial_count = nested_tensor._tensor_id_counter
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self.watch: Watch | None = None
+        self._known = KnownResults()
 
     def allow_symbols(self, shape_env: Any) -> None:
         """From now on sizes may be symbolic. torch's own cache does not know our expressions."""
@@ -156,10 +159,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         rule, watch = rule_of(func), self.watch
         call = OperatorCall(func, args, kwargs or {}, rule)
         if watch is not None:
-            call.beyond, call.autocast = watch.beyond, watch.autocast
-            _observe(watch, call)
-            for check in _CHECKS:
-                check(call)
+            _watched(watch, call)
         if torch.is_inference_mode_enabled() and _is_composite(func):
             return self._taken_apart(func, args, call.kwargs)
         if rule.prepare is not None:
@@ -196,10 +196,21 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         self, func: Overload, types: Sequence[type], args: Values, kwargs: NamedValues, rule: OperatorRule
     ) -> Value:
         if self.shape_env is None:
-            return self.dispatch(func, types, args, kwargs)
+            return self._dispatched_or_known(func, types, args, kwargs)
         ours: Any = self.shape_env
         with ours.general() if rule.any_kernel else ours.operation():
             return self.dispatch(func, types, args, kwargs)
+
+    def _dispatched_or_known(self, func: Overload, types: Sequence[type], args: Values, kwargs: NamedValues) -> Value:
+        key = self._known.key(self, func, args, kwargs)
+        results = UNKNOWN if key is None else self._known.again(self, key, args)
+        if results is not UNKNOWN:
+            return results
+        known = None if kwargs else simple_results(func, args)
+        results = self.dispatch(func, types, args, kwargs) if known is None else known.made(self, args)
+        if key is not None:
+            self._known.note(self, key, args, results)
+        return results
 
     def _taken_apart(self, func: Overload, args: Values, kwargs: NamedValues) -> Value:
         """A composite operation as eager makes it in inference mode.
@@ -248,6 +259,14 @@ def _facts(func: Overload) -> tuple[bool, tuple[tuple[int, str], ...]]:
     return draws(func), written_arguments(func)
 
 
+def _watched(watch: Watch, call: OperatorCall) -> None:
+    """Note what a call does, and raise what eager raises."""
+    call.beyond, call.autocast = watch.beyond, watch.autocast
+    _observe(watch, call)
+    for check in _CHECKS:
+        check(call)
+
+
 def _observe(watch: Watch, call: OperatorCall) -> None:
     func, args, trained = call.func, call.args, call.rule.trains
     random, written = _facts(func)
@@ -261,14 +280,6 @@ def _observe(watch: Watch, call: OperatorCall) -> None:
         watch.note(call.argument(position, name))
     if trained and len(args) > trained[-1] + 1 and args[trained[-1] + 1]:
         watch.note([args[position] for position in trained])
-
-
-def fake_tensor(
-    mode: CaptureFakeMode, sizes: Sizes, strides: Sizes, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    """A new fake tensor. Without a dispatch through the mode it costs a third."""
-    elements = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
-    return FakeTensor(mode, elements, device)
 
 
 class _CapturedGraph(_LazyGraphModule):

@@ -63,11 +63,7 @@ def scan(
     columns, columns_spec = tree_flatten(xs)
     if length is not None or not state or not columns or not _only_tensors([*state, *columns]):
         refuse("a scan with a length, or over something that is no tensor")
-    if type(dim) is not int or any([not 0 <= dim < c.dim() for c in columns]):
-        refuse("a scan over such a dimension")
-    length = columns[0].shape[dim]
-    if length == 0 or any([c.shape[dim] != length for c in columns]):
-        refuse("a scan over tensors of different lengths, or of none")
+    _check_columns(columns, dim)
     rows = [_turned(torch.movedim(c, dim, 0) if dim != 0 else c, reverse) for c in columns]
     flat, spec = tree_flatten((init, tree_unflatten(rows, columns_spec)))
     _, results_spec = _body(combine_fn, flat, spec, len(state))
@@ -77,6 +73,15 @@ def scan(
     if reverse or dim != 0:
         out = tree_map(lambda t: _back(_turned(t, reverse), dim), out)
     return carry, out
+
+
+def _check_columns(columns: list[Value], dim: Value) -> None:
+    """Refuse a scan whose tensors cannot be gone through together."""
+    if type(dim) is not int or any([not 0 <= dim < c.dim() for c in columns]):
+        refuse("a scan over such a dimension")
+    length = columns[0].shape[dim]
+    if length == 0 or any([c.shape[dim] != length for c in columns]):
+        refuse("a scan over tensors of different lengths, or of none")
 
 
 def _turned(tensor: Value, reverse: Value) -> Value:

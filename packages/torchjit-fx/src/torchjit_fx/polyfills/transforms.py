@@ -31,11 +31,7 @@ def vmap_impl(
     """Interpreted instead of `torch._functorch.vmap.vmap_impl`."""
     flat, spec = tree_flatten(args)
     dims: Value = _broadcast_to_and_flatten(in_dims, spec) if args and isinstance(in_dims, (int, tuple)) else None
-    batched = [i for i, dim in enumerate(dims or ()) if dim is not None]
-    inner_dims = [dims[i] for i in batched]
-    whole = all([isinstance(dim, int) for dim in inner_dims])
-    if not batched or not whole or not _all_tensors([flat[i] for i in batched]):
-        refuse("vmap over nothing, over something that is no tensor, or with in_dims that do not fit")
+    batched, inner_dims = _batched(flat, dims or ())
     seen = enter_transform([flat[i] for i in batched], inner_dims, [None] * len(batched))
     for i, tensor in zip(batched, seen):
         flat[i] = tensor
@@ -48,6 +44,16 @@ def vmap_impl(
     options = {"randomness": randomness, "chunk_size": chunk_size}
     dims_of = {"dims": tuple(inner_dims), "out_dims": tuple(flat_out_dims), "options": options}
     return tree_unflatten(leave_transform("vmap", results, dims_of, []), out_spec)
+
+
+def _batched(flat: list[Value], dims: Value) -> tuple[list[int], list[Value]]:
+    """The places of the arguments that have a batch dimension, and these."""
+    batched = [i for i, dim in enumerate(dims) if dim is not None]
+    inner_dims = [dims[i] for i in batched]
+    whole = all([isinstance(dim, int) for dim in inner_dims])
+    if not batched or not whole or not _all_tensors([flat[i] for i in batched]):
+        refuse("vmap over nothing, over something that is no tensor, or with in_dims that do not fit")
+    return batched, inner_dims
 
 
 def _all_tensors(values: list[Value]) -> bool:
