@@ -62,7 +62,11 @@ def moved(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     rows = [torch.empty_like(swapped) for _ in range(world)]
     dist.all_gather(rows, swapped)
     total = torch.empty_like(swapped)
-    dist.reduce_scatter(total, [r * (rank + 1) for r in rows])
+    parts = [r * (rank + 1) for r in rows]
+    if x.is_cuda:
+        dist.reduce_scatter(total, parts)
+    else:  # a list is left to gloo
+        dist.reduce_scatter_tensor(total, torch.cat(parts))
     out = torch.empty_like(total)
     dist.all_to_all_single(out, total)
     return functional.broadcast(out, world - 1, dist.group.WORLD).tanh() + rows[world - 1]

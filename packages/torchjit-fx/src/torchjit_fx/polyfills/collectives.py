@@ -120,6 +120,10 @@ def reduce_scatter(
     output: torch.Tensor, input_list: Value, op: Value = None, group: Value = None, async_op: bool = False
 ) -> None:
     _check(async_op, output, *input_list)
+    if (
+        output.device.type == "cpu"
+    ):  # gloo sends other messages for it than for a tensor, and other ranks may run eagerly
+        refuse("reduce_scatter of a list of tensors of a CPU", True)
     if any([t.shape != output.shape for t in input_list]):
         refuse("parts of different sizes", True)
     rows = torch.cat([t.view(-1) for t in input_list])
