@@ -41,7 +41,12 @@ EXPECTED = {
         "test_autotuning_options.py::test_products_of_narrow_types", "test_debug_options.py::test_epilogue_fusion_off",
         "test_entries_and_logs.py::test_a_folder_of_what_was_compiled", "test_entries_and_logs.py::test_each_log_tells_something",
         "test_error_on_graph_break.py::test_the_graph_says_nothing_of_it", "test_explain_data.py::test_phases_and_kernels",
-        "test_training_memory.py::test_a_budget_",
+        "test_training_memory.py::test_a_budget_", "test_disabled_code.py::", "test_api.py::test_capture_sizes_",
+        "test_api.py::test_logs_print_", "test_api.py::test_threads_share_", "test_api.py::test_what_is_true_or_false",
+        "test_marks_of_sizes.py::test_constants_are_folded",
+    ),
+    "tests of one function follow each other, and sizes and numbers that varied in one are symbolic in the next": (
+        "test_language_programs.py::test_arithmetic_that_raises",
     ),
     "names that it expects have the number of a region in the process that compiled it": (
         "test_profiles.py::test_an_inference_shows", "test_profiles.py::test_a_training_step_shows",

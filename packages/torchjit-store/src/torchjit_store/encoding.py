@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -90,6 +91,9 @@ class _Survey:
             return self._referenced(obj, parent)
         if type(obj) in _COPIED_ATOMS and not _is_unique(obj):
             return self._referenced(obj, parent)
+        if _is_wrapper_of_ours(obj):
+            with contextlib.suppress(NotStorable):  # torchjit alone holds it
+                return self._referenced(obj, parent)
         return self.node(obj, parent)
 
     def run(self) -> None:
@@ -460,6 +464,13 @@ def _guard_fields(cls: Any) -> tuple[Header, Callable[[object], tuple[Any, ...]]
     """The header of a class of guards, and what gives the values of its fields."""
     names = tuple(field.name for field in attrs.fields(cls))
     return (cls.__module__, cls.__qualname__, *names), operator.attrgetter(*names)
+
+
+def _is_wrapper_of_ours(obj: Any) -> bool:
+    """Is it a nested function of torchjit's that the program holds, such as `torchjit.disable` gives?"""
+    if type(obj) is not FunctionType or generated.is_generated(obj) or how_made(obj) is not None:
+        return False
+    return ours.module_of_function(obj) is not None and _function_or_class_name(obj) is None
 
 
 def _is_unique(obj: Any) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 from torchjit_store.fingerprints import Step, class_name, module_name, namespace
 from torchjit_store.steps import follow
@@ -36,47 +36,71 @@ def modules_of(functions: Iterable[FunctionType | CodeType]) -> tuple[str, ...]:
     return *names, "__main__"
 
 
-def named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+Way: TypeAlias = "tuple[str, tuple[str, ...]]"
+"""A module, and a qualified name in it."""
+
+
+def named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[Way]:
     """Modules, and qualified names in them, that may lead to an object."""
     exact = type(obj)
-    if exact is FunctionType:
-        if type(obj.__module__) is str:
-            yield obj.__module__.replace("__mp_main__", "__main__"), tuple(obj.__qualname__.split("."))
-        yield module_name(obj.__globals__), tuple(obj.__code__.co_qualname.split("."))
-        yield from _other_names(obj)
-    elif exact is CodeType:
-        for module in modules:
-            yield module, tuple(obj.co_qualname.split("."))
+    rule = _WAYS.get(exact) if type(exact) is type else None  # another metaclass may hash and compare in its own way
+    if rule is not None:
+        yield from rule(obj, modules)
     elif issubclass(exact, type):
-        module, qualname = _name_parts(obj)
-        yield module, tuple(qualname.split("."))
-        if module == "builtins":
-            yield from (("types", (name,)) for name, cls in vars(types).items() if cls is obj)
+        yield from _of_class(obj)
     elif issubclass(exact, types.ModuleType):
         yield module_name(namespace(obj)), ()
         yield from ((module, ()) for module in _modules_over(namespace(obj)))
-    elif exact is dict:
-        if obj is sys.modules:
-            yield "sys", ("modules",)
-        elif type(obj.get("__name__")) is str:
-            yield module_name(obj), ("__dict__",)
-            yield from ((module, ("__dict__",)) for module in _modules_over(obj))
-    elif exact in _DESCRIPTORS:
-        module, qualname = _name_parts(obj.__objclass__)
-        yield module, (*qualname.split("."), obj.__name__)
-    elif exact is types.BuiltinFunctionType:
-        owner = obj.__self__
-        if issubclass(type(owner), types.ModuleType):
-            yield str(namespace(owner).get("__name__")), (obj.__name__,)
-        elif issubclass(type(owner), type):
-            module, qualname = _name_parts(owner)
-            yield module, (*qualname.split("."), obj.__name__)
-        for module in (str(obj.__module__), "torch", "torch._C._nn", "torch._C", "builtins"):
-            yield module, (obj.__name__,)
-    elif exact in (staticmethod, classmethod, property, functools.cached_property):
-        inner = next((f for f in _unwrapped(obj) if type(f) is FunctionType), None)
-        if inner is not None:
-            yield from named_ways(inner, modules)
+
+
+def _of_function(function: FunctionType, modules: tuple[str, ...]) -> Iterator[Way]:
+    if type(function.__module__) is str:
+        yield function.__module__.replace("__mp_main__", "__main__"), tuple(function.__qualname__.split("."))
+    yield module_name(function.__globals__), tuple(function.__code__.co_qualname.split("."))
+    yield from _other_names(function)
+
+
+def _of_code(code: CodeType, modules: tuple[str, ...]) -> Iterator[Way]:
+    for module in modules:
+        yield module, tuple(code.co_qualname.split("."))
+
+
+def _of_class(cls: type) -> Iterator[Way]:
+    module, qualname = _name_parts(cls)
+    yield module, tuple(qualname.split("."))
+    if module == "builtins":
+        yield from (("types", (name,)) for name, known in vars(types).items() if known is cls)
+
+
+def _of_dict(obj: dict[Any, Any], modules: tuple[str, ...]) -> Iterator[Way]:
+    if obj is sys.modules:
+        yield "sys", ("modules",)
+    elif type(obj.get("__name__")) is str:
+        yield module_name(obj), ("__dict__",)
+        yield from ((module, ("__dict__",)) for module in _modules_over(obj))
+
+
+def _of_descriptor(obj: Any, modules: tuple[str, ...]) -> Iterator[Way]:
+    module, qualname = _name_parts(obj.__objclass__)
+    yield module, (*qualname.split("."), obj.__name__)
+
+
+def _of_builtin(function: types.BuiltinFunctionType, modules: tuple[str, ...]) -> Iterator[Way]:
+    owner = function.__self__
+    if issubclass(type(owner), types.ModuleType):
+        yield str(namespace(owner).get("__name__")), (function.__name__,)
+    elif issubclass(type(owner), type):
+        module, qualname = _name_parts(owner)  # type: ignore[arg-type]  # it is a class
+        yield module, (*qualname.split("."), function.__name__)
+    for module in (str(function.__module__), "torch", "torch._C._nn", "torch._C", "builtins"):
+        yield module, (function.__name__,)
+
+
+def _of_wrapper(obj: Any, modules: tuple[str, ...]) -> Iterator[Way]:
+    """By the name of the function that it calls."""
+    inner = next((f for f in _unwrapped(obj) if type(f) is FunctionType), None)
+    if inner is not None:
+        yield from named_ways(inner, modules)
 
 
 def _other_names(function: FunctionType) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -101,12 +125,6 @@ def _modules_over(space: Mapping[str, Any]) -> list[str]:
 
 _dict_of: Any = vars(types.ModuleType)["__dict__"].__get__
 """`namespace` of a module of no other class."""
-
-
-_DESCRIPTORS = (
-    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-)  # fmt: skip
 
 
 def _name_parts(cls: type) -> tuple[str, str]:
@@ -195,3 +213,19 @@ def shown(obj: Any) -> str:
         code = obj if exact is CodeType else obj.__code__
         return f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
     return f"an object of type {class_name(exact)}"
+
+
+_DESCRIPTORS = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)  # fmt: skip
+_WRAPPERS = (staticmethod, classmethod, property, functools.cached_property)
+_WAYS: dict[type, Callable[[Any, tuple[str, ...]], Iterator[Way]]] = {
+    FunctionType: _of_function,
+    CodeType: _of_code,
+    dict: _of_dict,
+    types.BuiltinFunctionType: _of_builtin,
+    **dict.fromkeys(_DESCRIPTORS, _of_descriptor),
+    **dict.fromkeys(_WRAPPERS, _of_wrapper),
+}
+"""For objects of exactly these types."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import inspect
@@ -184,40 +185,19 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
         own = namespace(obj)
         if "__wrapped__" in own:
             yield ("entry", "__wrapped__"), own["__wrapped__"]
-    elif exact is FunctionType:
-        yield from _of_function(obj)
-    elif exact is CodeType:
-        for i, constant in enumerate(obj.co_consts):
-            yield ("const", i), constant
-        for name in _PARTS[CodeType]:
-            yield ("attr", name), getattr(obj, name)
-    elif exact is types.CellType:
-        try:
-            yield ("content", None), obj.cell_contents
-        except ValueError:
-            return  # empty
-    elif exact is types.MappingProxyType:
-        yield ("proxied", None), gc.get_referents(obj)[0]
+    elif type(exact) is type and exact in _HELD:
+        yield from _HELD[exact](obj)
     elif issubclass(exact, dict):
         yield from _of_dict(obj)
     elif issubclass(exact, (list, tuple)) or exact is deque:
-        iterate: Any = (
-            tuple.__iter__ if issubclass(exact, tuple) else list.__iter__ if issubclass(exact, list) else iter
-        )
-        for i, value in enumerate(iterate(obj)):
-            yield ("item", i), value
-        yield from _own(obj)
+        yield from _of_sequence(obj)
     elif issubclass(exact, type):
         yield ("mro", None), mro(obj)
         yield ("class_dict", None), gc.get_referents(namespace(obj))[0]
         for name, value in list(namespace(obj).items()):
             yield ("entry", name), value
     else:
-        if exact in _PARTS or exact is types.UnionType:
-            yield from describe(obj).parts
-        if any(class_name(cls) in _TENSORS for cls in mro(exact)):
-            yield from ((("tensor_part", name), _tensor_part(obj, name)) for name in _OF_TENSORS)
-        yield from _own(obj)
+        yield from _of_other(obj)
 
 
 def _is_ours(obj: Any) -> bool:
@@ -287,3 +267,45 @@ def _own(obj: Any) -> Iterator[tuple[Step, Any]]:
                         yield ("slot", name), member.__get__(obj)
                     except AttributeError:
                         continue  # not set
+
+
+def _of_code(code: CodeType) -> Iterator[tuple[Step, Any]]:
+    for i, constant in enumerate(code.co_consts):
+        yield ("const", i), constant
+    for name in _PARTS[CodeType]:
+        yield ("attr", name), getattr(code, name)
+
+
+def _of_cell(cell: types.CellType) -> Iterator[tuple[Step, Any]]:
+    with contextlib.suppress(ValueError):  # empty
+        yield ("content", None), cell.cell_contents
+
+
+def _of_proxy(proxy: Any) -> Iterator[tuple[Step, Any]]:
+    yield ("proxied", None), gc.get_referents(proxy)[0]
+
+
+def _of_sequence(obj: Any) -> Iterator[tuple[Step, Any]]:
+    exact = type(obj)
+    iterate: Any = tuple.__iter__ if issubclass(exact, tuple) else list.__iter__ if issubclass(exact, list) else iter
+    for i, value in enumerate(iterate(obj)):
+        yield ("item", i), value
+    yield from _own(obj)
+
+
+def _of_other(obj: Any) -> Iterator[tuple[Step, Any]]:
+    exact = type(obj)
+    if exact in _PARTS or exact is types.UnionType:
+        yield from describe(obj).parts
+    if any(class_name(cls) in _TENSORS for cls in mro(exact)):
+        yield from ((("tensor_part", name), _tensor_part(obj, name)) for name in _OF_TENSORS)
+    yield from _own(obj)
+
+
+_HELD: dict[type, Callable[[Any], Iterator[tuple[Step, Any]]]] = {
+    FunctionType: _of_function,
+    CodeType: _of_code,
+    types.CellType: _of_cell,
+    types.MappingProxyType: _of_proxy,
+}
+"""For objects of exactly these types."""
