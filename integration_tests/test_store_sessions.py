@@ -16,8 +16,10 @@ import torch
 import torchjit
 from torchjit_fx import control_flow
 from torchjit_session import control
+from torchjit_session import storing as session_storing
 from torchjit_store import decoding
 from torchjit_store.document import FormatError
+from torchjit_store.entry import StoredEntry
 
 _PROGRAM = Path(__file__).parent / "stored_program.py"
 
@@ -211,6 +213,31 @@ def test_what_became_of_each_entry_is_told(store: Path) -> None:
     assert refused.storage.startswith("not stored: TJ-STORE-030") and "TJ-STORE-030" in str(told[2])
     assert f"On disk ({store}): 1 stored\n" in f"{told[0]}\n" and f"On disk ({store}): 1 loaded" in str(told[1])
     assert refused.location is not None and f"{Path(__file__).name}:{refused.location.lineno})" in str(told[2])
+
+
+def test_nothing_is_written_for_a_backward_that_is_not_compiled_yet(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it cannot be written is known without a try."""
+    packed: list[str] = []
+    pack = session_storing.pack
+
+    def noted(entry: StoredEntry, *others: Any) -> bytes:
+        packed.append(entry.cause)
+        return pack(entry, *others)
+
+    monkeypatch.setattr(session_storing, "pack", noted)
+    compiled: Any = torchjit.compile(lambda x, y: ((x.sin() * 2).sum(), y * 3), isolate_recompiles=True)
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3)
+    out, _ = compiled(x, y)
+    (region,) = compiled.compiled.specializations
+    assert region.storage.startswith("not stored yet: TJ-STORE-040")
+    assert not packed
+    out.backward()
+    assert (region.storage, len(packed)) == ("stored", 1)
+    with torch.no_grad():
+        compiled(x, y)
+    assert [made.storage for made in compiled.compiled.specializations] == ["stored", "stored"]
 
 
 @pytest.mark.parametrize("readable", [True, False])

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import CodeType
 from typing import Any, Protocol, TypeVar, final, runtime_checkable
-from weakref import WeakValueDictionary, ref
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import attrs
 
 from torchjit_core.reasons import Reason, reason
 
 __all__ = [
-    "Growing", "Made", "NotStorable", "NotYetStorable", "ReliedOn", "Storable", "cache_in_use", "collecting_reliance", "compiling_ahead", "grown",
+    "Growing", "Made", "NotStorable", "NotYetStorable", "Part", "ReliedOn", "Storable", "cache_in_use", "check_parts", "collecting_reliance", "compiling_ahead", "grown",
     "grows", "how_made", "is_ahead", "is_maker", "library_maker", "loading_from", "made_by", "maker", "named_here", "names_within", "never_stored",
-    "note_library", "noting_libraries", "relied_on", "when_grown",
+    "note_library", "noting_libraries", "part_of", "relied_on", "when_grown",
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -267,6 +267,46 @@ def compiling_ahead() -> Iterator[None]:
 def is_ahead() -> bool:
     """Is all to be compiled at once?"""
     return _ahead.get()
+
+
+class Part(Protocol):
+    """A part of an entry that is compiled when it is first needed."""
+
+    def check_storable(self) -> None:
+        """Can it be written?
+
+        Raises:
+            NotYetStorable: not before it has been compiled.
+        """
+        ...
+
+
+_parts: WeakKeyDictionary[Part, str] = WeakKeyDictionary()
+
+
+def part_of(compile_id: str | None, part: Part) -> None:
+    """Note a part of the entry with this compile id."""
+    if compile_id is not None:
+        _parts[part] = compile_id
+
+
+def check_parts(compile_id: str) -> None:
+    """Ask the parts of an entry whether it can be written, before that is tried: it cannot where none of several is compiled yet.
+
+    Raises:
+        NotYetStorable: likewise.
+    """
+    refusals = []
+    for part, owner in list(_parts.items()):
+        if owner == compile_id:
+            try:
+                part.check_storable()
+            except NotYetStorable as error:
+                refusals.append(error)
+            else:
+                return
+    if refusals:
+        raise refusals[0]
 
 
 _growing: WeakValueDictionary[str, Growing] = WeakValueDictionary()

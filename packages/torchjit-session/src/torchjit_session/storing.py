@@ -372,6 +372,7 @@ class Unstored:
             return
         with _told(site, made):
             functions = (*self._functions, *self._relied_on.values())
+            storing.check_parts(made.compile_id)
             start = time.perf_counter()
             self._check_unchanged()
             with storing.noting_libraries() as libraries:

@@ -17,7 +17,7 @@ from torchjit_aot.settings import Later
 from torchjit_core.events import activity, current_compile_id
 from torchjit_core.forks import new_lock
 from torchjit_core.reasons import TorchjitError, reason
-from torchjit_core.storing import NotYetStorable, grown, grows
+from torchjit_core.storing import NotYetStorable, grown, grows, part_of
 
 __all__ = ["NOT_COMPILED", "BackwardOfSome", "Backwards", "LazyBackward", "boxed"]
 
@@ -56,6 +56,7 @@ class LazyBackward:
         self._lock = new_lock()
         self._context = contextvars.copy_context()
         self._compile_id = current_compile_id()
+        part_of(self._compile_id, self)
 
     def compile(self) -> Boxed:
         """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
@@ -73,9 +74,17 @@ class LazyBackward:
             grown(self._compile_id)
         return self.boxed
 
-    def __stored_state__(self) -> Mapping[str, object]:
+    def check_storable(self) -> None:
+        """Is there anything to store?
+
+        Raises:
+            NotYetStorable: no backward has been compiled.
+        """
         if self._compiled is None and not self.has_others():
             raise NotYetStorable(NOT_COMPILED, "")
+
+    def __stored_state__(self) -> Mapping[str, object]:
+        self.check_storable()
         return {"compiled": self._compiled, "stepwise": self._stepwise()}
 
     def __restore_state__(self, state: Mapping[str, Any]) -> None:
