@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
-from torchjit_store.fingerprints import Step, atom_text, namespace
+from torchjit_store.fingerprints import Step, atom_text, class_name, namespace
 from torchjit_store.ours import is_our_function
 from torchjit_store.steps import held, held_by_ours
 
@@ -16,7 +16,7 @@ __all__ = ["Search"]
 
 @final
 class Search:
-    """Breadth first from the roots and the interpreted functions, as far as needed; identity decides.
+    """Breadth first, through objects and through classes and functions by turns, from the roots and the interpreted functions, as far as needed; identity decides.
 
     Modules that are no seeds come last. It goes on where it stopped when the next object is looked for, so all searches of an entry together visit each object once.
 
@@ -32,8 +32,10 @@ class Search:
         self._from: dict[int, tuple[int, Step] | None] = {}
         self._objects: dict[int, Any] = {}
         self._near: deque[Any] = deque()
+        self._classes: deque[Any] = deque()
         self._far: deque[Any] = deque()
         self._started = False
+        self._found: set[int] = set()
 
     def way_to(self, obj: object) -> tuple[Any, tuple[Step, ...]] | None:
         """An object with a row, and the steps that lead from it to the wanted one; None: nothing within reach does."""
@@ -43,9 +45,14 @@ class Search:
                 self._seed(seed)
         wanted = id(obj)
         while wanted not in self._from:
-            if (not self._near and not self._far) or len(self._objects) > self._LIMIT:
+            queues = [queue for queue in (self._near, self._classes) if queue] or [self._far]
+            if not queues[0] or len(self._objects) > self._LIMIT:
                 return None
-            self._expand(self._near.popleft() if self._near else self._far.popleft())
+            for queue in queues:
+                self._expand(queue.popleft())
+        if wanted not in self._found:
+            self._found.add(wanted)
+            self._near.appendleft(self._objects[wanted])  # what is looked for next is often a part of it
         return self._way_back(wanted)
 
     def _way_back(self, at: int) -> tuple[Any, tuple[Step, ...]]:
@@ -62,7 +69,8 @@ class Search:
         if id(obj) not in self._from:
             self._from[id(obj)] = None
             self._objects[id(obj)] = obj
-            self._near.append(obj)
+            queue = self._queue_for(obj)
+            (self._classes if queue is self._far else queue).append(obj)
 
     def _expand(self, obj: Any) -> None:
         known, parent = self._from, id(obj)
@@ -75,8 +83,19 @@ class Search:
                 continue
             known[key] = parent, step
             self._objects[key] = value
-            if not atom:
-                (self._far if issubclass(type(value), types.ModuleType) else self._near).append(value)
+            if atom:
+                continue
+            if step[0] == "type" and "<locals>" in class_name(
+                value
+            ):  # no other way leads to it, and methods are looked for
+                self._classes.appendleft(value)
+            else:
+                self._queue_for(value).append(value)
+
+    def _queue_for(self, obj: Any) -> deque[Any]:
+        if issubclass(type(obj), types.ModuleType):
+            return self._far
+        return self._classes if type(obj) is types.FunctionType or issubclass(type(obj), type) else self._near
 
     def _held(self, obj: Any) -> Iterable[tuple[Step, Any]]:
         if type(obj) is types.FunctionType and self._from[id(obj)] is None and is_our_function(obj):
