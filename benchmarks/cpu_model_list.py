@@ -1,4 +1,4 @@
-"""The models of `cpu_models.py`: ten of torchvision, ten of timm, ten of transformers, with random weights.
+"""The models of `cpu_models.py`: ten of torchvision, ten of timm, ten of transformers, with random weights, and those of `cpu_own_models.py`.
 
 Each entry builds a module and its keyword arguments. The transformers models have the width of the published ones and at most six
 layers, so that thirty of them compile in an afternoon.
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from cpu_own_models import OWN
 
 Built = tuple[torch.nn.Module, dict[str, Any]]
 
@@ -88,4 +90,5 @@ MODELS: dict[str, Callable[[], Built]] = {
     "llama": _transformers("LlamaConfig", "LlamaForCausalLM", **_LLAMA),
     "qwen2": _transformers("Qwen2Config", "Qwen2ForCausalLM", **_LLAMA),
     "gpt_neox": _transformers("GPTNeoXConfig", "GPTNeoXModel", **_SMALL, intermediate_size=2048, vocab_size=8192),
+    **OWN,
 }

@@ -1,9 +1,10 @@
-"""Thirty models on the CPU: eager, torch.compile and torchjit in one process per model, interleaved.
+"""Models on the CPU, thirty of libraries and thirteen of our own: eager, torch.compile and torchjit in one process per model, interleaved.
 
     uv run --group models python benchmarks/cpu_models.py                        # all, inference and training, one thread
     uv run --group models python benchmarks/cpu_models.py --models resnet18 bert --phases train --threads 2
     uv run --group models python benchmarks/cpu_models.py --jobs 12 --out rows.jsonl   # several models at a time
     uv run --group models python benchmarks/cpu_models.py --report rows.jsonl
+    uv run --group models python benchmarks/cpu_models.py --never-slower               # with the setting on: what was kept, what trials cost
 
 Random weights, small batches of real image sizes and sequence lengths (`cpu_model_list.py`). With one thread the times are processor time of that
 thread, the minimum of interleaved steps, so that other load on the machine changes little; with more threads, wall time. `first` is the
@@ -57,6 +58,8 @@ def measure(o: argparse.Namespace) -> dict[str, Any]:
     import torchjit
     from cpu_model_list import MODELS
 
+    if o.never_slower:
+        torchjit.config.never_slower = "on"
     torch.set_num_threads(o.threads)
     torch.manual_seed(0)
     module, kwargs = MODELS[o.model]()
@@ -103,14 +106,31 @@ def measure(o: argparse.Namespace) -> dict[str, Any]:
             row[f"{name}_apart"] = distance(result, expected)
     best = dict.fromkeys(runs, math.inf)
     end, rounds = time.perf_counter() + o.seconds, 0
-    while rounds < 4 or time.perf_counter() < end:
+    while rounds < (14 if o.never_slower else 4) or time.perf_counter() < end:
         for name in runs:
             start = clock()
             step(name)
             if rounds:
                 best[name] = min(best[name], clock() - start)
         rounds += 1
+    if o.never_slower and "torchjit" in runs:
+        row |= told_of_trial(runs["torchjit"])
     return row | {f"{name}_ms": best[name] * 1e3 for name in runs} | {"rounds": rounds}
+
+
+def told_of_trial(compiled: Any) -> dict[str, Any]:
+    """What the trials chose, and what they cost: eager calls where compiled ones are faster, as a share of a hundred of these."""
+    from torchjit_session.callables import compilation_of  # this module starts without torchjit
+
+    found = compilation_of(compiled)
+    choices = [] if found is None else [s.trial.choice for s in found.specializations if s.trial is not None]
+    known = [choice for choice in choices if choice is not None and choice.compiled]
+    lost = sum(len(c.eagerly) * max(c.eager - c.compiled, 0.0) for c in known)
+    least = min((min(c.eager, c.compiled) for c in known), default=0.0)
+    return {
+        "kept": "; ".join(str(choice or "undecided") for choice in choices),
+        "trials_share": lost / (100 * least) if least else 0.0,
+    }
 
 
 def run_fresh(o: argparse.Namespace, model: str, phase: str) -> dict[str, Any]:
@@ -126,6 +146,7 @@ def run_fresh(o: argparse.Namespace, model: str, phase: str) -> dict[str, Any]:
         if o.jobs > 1:
             environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         command = [sys.executable, __file__, "--one", "--models", model, "--phases", phase]
+        command += ["--never-slower"] * o.never_slower
         command += ["--threads", str(o.threads), "--seconds", str(o.seconds), "--compilers", *o.compilers]
         try:
             done = subprocess.run(
@@ -186,6 +207,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--out", type=Path, help="append JSON lines here")
     parser.add_argument("--report", type=Path, help="print the tables of these JSON lines")
+    parser.add_argument("--never-slower", action="store_true", help="with torchjit.config.never_slower = 'on'")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     o = parser.parse_args()
     if o.report:

@@ -267,6 +267,7 @@ def test_what_is_never_compared(made: Made, monkeypatch: pytest.MonkeyPatch) -> 
         return x * 3
 
     monkeypatch.setattr(never_slower, "free_bytes", lambda devices: 10)
+    monkeypatch.setattr(never_slower, "_LITTLE", 0)
     c = torchjit.compile(f, backend=made)
     for _ in range(ALL):
         c(torch.ones(2))

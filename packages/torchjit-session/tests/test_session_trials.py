@@ -12,6 +12,7 @@ from torchjit_session.trials import ORDER, WARM, Choice, Trial, Way, verdict
 
 def test_verdicts() -> None:
     assert verdict([3.0], [1.0, 1.0]) == "compiled"
+    assert verdict([3e-4], [1e-4, 1e-4]) is None  # perhaps noise
     assert verdict([1.5], [1.0, 1.0]) is None
     assert verdict([1.5, 1.3], [1.0] * 3) == "compiled"
     assert verdict([1.5, 1.1], [1.0] * 3) is None

@@ -35,6 +35,8 @@ __all__ = ["begin"]
 
 _MOST_OF_FREE = 0.5
 """The share of the free memory that eager code may need."""
+_LITTLE = 1 << 26
+"""Bytes that are there in any case: a look at what is free takes as long as many a call."""
 
 
 def begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
@@ -90,7 +92,7 @@ def _obstacle(facts: EagerFacts) -> str:
         return "the process is one of several ranks by now"
     if "cuda" in facts.devices and torch.cuda.is_current_stream_capturing():
         return "the program records a CUDA graph"
-    free = free_bytes(facts.devices)
+    free = free_bytes(facts.devices) if facts.nbytes > _LITTLE else None
     if free is not None and facts.nbytes > _MOST_OF_FREE * free:
         return f"eager code may need {facts.nbytes / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free"
     return ""

@@ -21,43 +21,53 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.
 @final
 @attrs.frozen
 class _Moment:
-    """Seconds before and after a look at how long this thread has had to wait for a processor, and that time."""
+    """Seconds before and after a look at how long this thread has had to wait for a processor, and that time; None: nobody looked."""
 
     before: float
-    waited: float
+    waited: float | None
     after: float
 
-    @property
-    def is_exact(self) -> bool:
-        return self.after - self.before < _LONG_LOOK
+    def waited_until(self, end: _Moment) -> float:
+        """The time waited from here to there; 0 where that is not known, as the thread lost its processor while it looked."""
+        if self.waited is None or end.waited is None:
+            return 0.0
+        if max(self.after - self.before, end.after - end.before) > _LONG_LOOK:
+            return 0.0
+        return end.waited - self.waited
 
 
 _LONG_LOOK = 5e-4
+_LONG_CALL = 1e-3
+"""Shorter calls seldom lose their processor, and a look would take a part of what they take."""
 
 
 @final
 class ThreadClock:
     """Time that passes without what the thread waits for a processor that others have, where operations are over when they return.
 
-    Where the system does not tell that (Linux does), all the time that passes.
+    Where the system does not tell that (Linux does), and of short calls, all the time that passes.
     """
+
+    def __init__(self) -> None:
+        self._looks = False
 
     def now(self) -> _Moment:
         """A moment of this thread."""
         before = time.perf_counter()
+        if not self._looks:
+            return _Moment(before, None, before)
         try:
             with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
-                waited = int(file.read().split()[1]) / 1e9
+                waited: float | None = int(file.read().split()[1]) / 1e9
         except (OSError, ValueError, IndexError):
-            waited = 0.0
+            waited = None
         return _Moment(before, waited, time.perf_counter())
 
     def seconds(self, start: _Moment, end: _Moment) -> float:
         """From the end of the first look to the beginning of the second."""
         passed = end.before - start.after
-        if start.is_exact and end.is_exact:
-            return max(passed - (end.waited - start.waited), 1e-9)
-        return passed
+        self._looks = self._looks or passed > _LONG_CALL
+        return max(passed - start.waited_until(end), 1e-9)
 
 
 @final

@@ -26,6 +26,8 @@ ORDER: tuple[Way, ...] = (
 """What timed calls run. They take turns, so that both ways meet the same noise."""
 CLEARLY_SLOWER = {1: 1.6, 2: 1.2}
 """After so many eager calls: compiled is kept at once where the fastest of them took so many times as long. That bounds what trials cost."""
+SHORT = 1e-3
+"""Seconds of a compiled call below which one eager call, which may have met some noise, decides nothing."""
 CLEARLY_FASTER = 0.5
 """After two: eager is kept at once where the slower of them took at most so much of the time."""
 WINS = 0.97
@@ -104,6 +106,8 @@ class Choice:
 def verdict(eager: Sequence[float], compiled: Sequence[float]) -> Way | None:
     """What is faster, by seconds of calls; None where more calls are needed to tell. Both have been timed at least once."""
     fastest = min(compiled)
+    if len(eager) == 1 and fastest < SHORT:
+        return None
     bound = CLEARLY_SLOWER.get(len(eager))
     if bound is not None and min(eager) > bound * fastest:
         return "compiled"
