@@ -113,7 +113,7 @@ def test_training_is_timed_with_its_backward(made: Made) -> None:
             optimizer.zero_grad()
             m(x).square().mean().backward()
             optimizer.step()
-        assert (choice_of(compiled) is None) == (step < WARM + 4)  # eager is clearly faster after two calls
+        assert (choice_of(compiled) is None) == (step < ALL - 1)
     choice = choice_of(compiled)
     assert choice is not None and choice.kept == "eager" and choice.eager == 2.0 and choice.compiled == 6.0
     for p, q in zip(model.parameters(), reference.parameters(), strict=True):
@@ -333,6 +333,7 @@ def test_clocks() -> None:
     assert isinstance(clock, ThreadClock)
     start = clock.now()
     sum(range(10_000))
-    assert 0 < clock.seconds(start, clock.now()) < 60
+    taken = clock.seconds(start, clock.now())
+    assert taken is None or 0 < taken < 60
     assert isinstance(clock_for(frozenset({"cuda", "cpu"})), EventClock)
     assert clock_for(frozenset({"mps"})) is None and clock_for(frozenset({"meta", "cpu"})) is None

@@ -16,8 +16,7 @@ def test_verdicts() -> None:
     assert verdict([1.5], [1.0, 1.0]) is None
     assert verdict([1.5, 1.3], [1.0] * 3) == "compiled"
     assert verdict([1.5, 1.1], [1.0] * 3) is None
-    assert verdict([0.4, 0.3], [1.0] * 3) == "eager"
-    assert verdict([0.4, 0.6], [1.0] * 3) is None
+    assert verdict([0.1, 0.1], [1.0] * 3) is None  # compiled calls, too, may have met some noise
     assert verdict([0.9, 0.8, 5.0, 5.0], [1.0] * 5) == "eager"
     assert verdict([0.5, 1.1, 1.1, 1.1], [1.0] * 5) == "compiled"  # once is noise
     assert verdict([0.98] * 4, [1.0] * 5) == "compiled"
@@ -115,7 +114,7 @@ def test_entries_share_a_trial_and_what_comes_of_it() -> None:
     trial, first = script.trial()
     second = Entry(lambda *slots: slots, lambda *given: None)
     trial.add(second)
-    for _ in range(5):
+    for _ in range(6):
         calls(first, 1, "result")
         calls(second, 1, "result")
     assert first.runs_original and second.runs_original and len(script.choices) == 1

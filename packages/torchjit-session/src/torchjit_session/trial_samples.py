@@ -27,16 +27,17 @@ class _Moment:
     waited: float | None
     after: float
 
+    def was_disturbed(self) -> bool:
+        """Did the thread lose its processor while it looked?"""
+        return self.after - self.before > _LONG_LOOK
+
     def waited_until(self, end: _Moment) -> float:
-        """The time waited from here to there; 0 where that is not known, as the thread lost its processor while it looked."""
-        if self.waited is None or end.waited is None:
-            return 0.0
-        if max(self.after - self.before, end.after - end.before) > _LONG_LOOK:
-            return 0.0
-        return end.waited - self.waited
+        """The time waited from here to there, as far as somebody looked."""
+        return 0.0 if self.waited is None or end.waited is None else end.waited - self.waited
 
 
 _LONG_LOOK = 5e-4
+_MOST_DISTURBED = 8
 _LONG_CALL = 1e-3
 """Shorter calls seldom lose their processor, and a look would take a part of what they take."""
 
@@ -49,7 +50,7 @@ class ThreadClock:
     """
 
     def __init__(self) -> None:
-        self._looks = False
+        self._looks, self._long, self._disturbed = True, False, 0
 
     def now(self) -> _Moment:
         """A moment of this thread."""
@@ -63,10 +64,13 @@ class ThreadClock:
             waited = None
         return _Moment(before, waited, time.perf_counter())
 
-    def seconds(self, start: _Moment, end: _Moment) -> float:
-        """From the end of the first look to the beginning of the second."""
+    def seconds(self, start: _Moment, end: _Moment) -> float | None:
+        """From the end of the first look to the beginning of the second; None if one of the two was disturbed."""
         passed = end.before - start.after
-        self._looks = self._looks or passed > _LONG_CALL
+        self._looks = self._long = self._long or passed > _LONG_CALL
+        if self._disturbed < _MOST_DISTURBED and (start.was_disturbed() or end.was_disturbed()):
+            self._disturbed += 1
+            return None
         return max(passed - start.waited_until(end), 1e-9)
 
 
@@ -113,7 +117,7 @@ class TimedCall:
         self._trial, self._way, self._clock = trial, way, clock
         self._calls = trial.calls
         self._handles: list[Any] = []
-        self._forward = 0.0
+        self._forward: float | None = 0.0
         self._began: Any = None
         self._start = clock.now()
 
@@ -156,7 +160,8 @@ class TimedCall:
         _torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
 
     def _backward_ends(self) -> None:
-        self._trial.taken(self._way, self._forward + self._clock.seconds(self._began, self._clock.now()))
+        behind = self._clock.seconds(self._began, self._clock.now())
+        self._trial.taken(self._way, None if self._forward is None or behind is None else self._forward + behind)
 
 
 def _tensors(value: Any, depth: int = 4) -> Iterator[torch.Tensor | None]:

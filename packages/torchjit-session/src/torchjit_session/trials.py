@@ -28,8 +28,6 @@ CLEARLY_SLOWER = {1: 1.6, 2: 1.2}
 """After so many eager calls: compiled is kept at once where the fastest of them took so many times as long. That bounds what trials cost."""
 SHORT = 1e-3
 """Seconds of a compiled call below which one eager call, which may have met some noise, decides nothing."""
-CLEARLY_FASTER = 0.5
-"""After two: eager is kept at once where the slower of them took at most so much of the time."""
 WINS = 0.97
 """At the end two eager calls must each have taken less than this share of the fastest compiled one."""
 MOST_LOST = 6
@@ -111,8 +109,6 @@ def verdict(eager: Sequence[float], compiled: Sequence[float]) -> Way | None:
     bound = CLEARLY_SLOWER.get(len(eager))
     if bound is not None and min(eager) > bound * fastest:
         return "compiled"
-    if len(eager) == 2 and max(eager) < CLEARLY_FASTER * fastest:
-        return "eager"
     if len(eager) < ORDER.count("eager"):
         return None
     return "eager" if sorted(eager)[1] < WINS * fastest else "compiled"
@@ -125,8 +121,8 @@ class Clock(Protocol):
         """A moment."""
         ...
 
-    def seconds(self, start: Any, end: Any) -> float:
-        """Between two moments."""
+    def seconds(self, start: Any, end: Any) -> float | None:
+        """Between two moments; None: that cannot be told, and another call is to be timed."""
         ...
 
 
@@ -269,10 +265,10 @@ class Trial:
         if _waiting and _waiting[0] is self:
             _waiting.clear()
 
-    def taken(self, way: Way, seconds: float) -> None:
-        """A call took so long."""
+    def taken(self, way: Way, seconds: float | None) -> None:
+        """A call took so long; None: nobody can tell, and the next one takes its place."""
         self._leave_waiting()
-        if self.choice is not None:
+        if self.choice is not None or seconds is None:
             return
         self._times[way].append(seconds)
         eager, compiled = self._times["eager"], self._times["compiled"]
