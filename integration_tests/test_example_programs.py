@@ -35,7 +35,11 @@ def test_all_run_in_small_form(tmp_path: Path) -> None:
     hugging_face = (
         "loss after three steps" if importlib.util.find_spec("transformers") else "skipped: this example needs"
     )
-    for text in (*SAID, hugging_face):
+    libraries = [
+        f"{name}: 3 steps, graphs: 1" if importlib.util.find_spec(name) else f"skipped: `pip install {name}`"
+        for name in ("accelerate", "lightning", "diffusers")
+    ]
+    for text in (*SAID, hugging_face, *libraries):
         assert text in done.stdout, (text, done.stdout)
     assert not list(tmp_path.iterdir()), "an example leaves files in the current folder"
 
