@@ -219,9 +219,9 @@ class _Compilation:
             tell_rewrites(self.settings.name, rewrite_graph(built.gm.graph, FUSED, joint.fake_mode))
         run_on_graph(built.gm.graph, self.settings.post_grad_passes, joint.fake_mode)
 
-    def _invoke_backward(self, built: BuiltGraph) -> CompiledGraph:
+    def _invoke_backward(self, built: BuiltGraph, piece: str = "") -> CompiledGraph:
         try:
-            return _invoke(self.backward_compiler, built, "backward", f"{self.settings.name}_backward")
+            return _invoke(self.backward_compiler, built, "backward", f"{self.settings.name}_backward{piece}")
         except Exception as error:
             self._degrade(error)
             return self._operators_of(built)
@@ -232,7 +232,7 @@ class _Compilation:
         last = {i: k for k, piece in enumerate(pieces) for i in (*piece.reads, *piece.gradients)}
 
         def compiled(k: int, piece: PieceGraph) -> Piece:
-            graph = None if piece.built is None else self._invoke_backward(piece.built)
+            graph = None if piece.built is None else self._invoke_backward(piece.built, f"_{k}")
             dead = {i for i in range(values) if last.get(i, 0) == k}
             read_last = tuple(i for i in piece.reads if i in dead and i not in piece.gradients)
             return Piece(graph, piece.reads, piece.gives, piece.gradients, read_last, tuple(sorted(dead)))
