@@ -168,7 +168,15 @@ def test_disabled_functions_and_sets_whose_order_does_not_count_and_properties_o
     def around(x: torch.Tensor) -> torch.Tensor:
         return alone(x.sin()) * 2
 
-    for f in (around, called, chained, transformed):
+    models = [torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh()) for _ in range(2)]
+
+    def ensemble(x: torch.Tensor) -> torch.Tensor:
+        stacked = torch.func.stack_module_state(models)  # type: ignore[arg-type]  # a list of modules
+        return torch.vmap(lambda p, b, y: torch.func.functional_call(models[0], (p, b), (y,)), (0, 0, None))(
+            *stacked, x
+        )
+
+    for f in (around, called, chained, ensemble, transformed):
         storages = []
         for _ in range(2):
             compiled: Any = torchjit.compile(f, isolate_recompiles=True, backend="aot_eager", fullgraph=f is not around)

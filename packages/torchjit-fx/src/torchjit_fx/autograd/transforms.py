@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -18,6 +18,7 @@ from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.scopes import Scope, scope_graph
+from torchjit_torch.graph_calls import GraphCall
 
 __all__ = ["TransformCapture", "Transformed"]
 
@@ -37,11 +38,19 @@ class Transformed:
     """
 
     kind: str
-    body: fx.GraphModule
+    body: fx.GraphModule | GraphCall
     options: dict[str, Any]
 
     def __attrs_post_init__(self) -> None:
         vars(self).update(__name__=self.kind, __qualname__=self.kind)  # torch.fx prints a node by these
+
+    def __stored_state__(self) -> Mapping[str, object]:
+        body = self.body if isinstance(self.body, GraphCall) else GraphCall(self.body)
+        return {"kind": self.kind, "body": body, "options": self.options}
+
+    def __restore_state__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        self.__attrs_post_init__()
 
     def __call__(self, *tensors: Raw) -> RawArgs:
         return _APPLY[self.kind](self.body, tensors, **self.options)
