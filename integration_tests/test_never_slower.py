@@ -328,6 +328,28 @@ def test_the_next_process_repeats_the_calls(made: Made, tmp_path: Any, monkeypat
     assert not list((tmp_path / "choices").iterdir())
 
 
+@SLOWER
+def test_faults_reach_no_call(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> Any:
+        raise ZeroDivisionError
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    for name in ("_key", "_may_be_compared", "_obstacle", "TimedCall"):
+        with monkeypatch.context() as patched, pytest.warns(RuntimeWarning, match="TJ-API-077"):
+            patched.setattr(never_slower, name, fails)
+            c = torchjit.compile(f, backend=made, isolate_recompiles=True, on_error="eager")
+            for _ in range(ALL):
+                assert torch.equal(c(torch.ones(2)), torch.full((2,), 2.0))
+    monkeypatch.setattr(never_slower, "TimedCall", fails)
+    c = torchjit.compile(f, backend=made, isolate_recompiles=True, on_error="raise")
+    with pytest.raises(torchjit.exc.TorchjitError, match="TJ-API-077"):
+        for _ in range(ALL):
+            c(torch.ones(2))
+    assert torch.equal(c(torch.ones(2)), torch.full((2,), 2.0))
+
+
 def test_clocks() -> None:
     clock = clock_for(frozenset({"cpu"}))
     assert isinstance(clock, ThreadClock)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from torchjit_frame import Entry
-from torchjit_session.trials import ORDER, WARM, Choice, Trial, Way, verdict
+from torchjit_session.trials import ORDER, WARM, Choice, Trial, Way, _thread, verdict
 
 
 def test_verdicts() -> None:
@@ -29,6 +29,7 @@ class Script:
         self.seconds: dict[Way, float] = {"eager": eager, "compiled": compiled}
         self.ways: list[Way] = []
         self.choices: list[Choice] = []
+        self.faults: list[Exception] = []
 
     def trial(self, **given: Any) -> tuple[Trial, Entry]:
         script = self
@@ -46,7 +47,7 @@ class Script:
 
             def give_up(self) -> None: ...
 
-        trial = Trial(Sample, given.pop("obstacle", lambda: ""), self.choices.append, **given)
+        trial = Trial(Sample, given.pop("obstacle", lambda: ""), self.choices.append, self.faults.append, **given)
         entry = Entry(lambda *slots: slots, lambda *given: None)
         trial.add(entry)
         return trial, entry
@@ -134,6 +135,32 @@ def test_calls_inside_of_a_timed_one_are_not_on_trial() -> None:
     answer[1]("result")
     trial(within)
     assert trial.calls == 1
+
+
+def test_errors_in_here_end_a_trial_and_interrupts_come_out() -> None:
+    def fails(*given: object) -> Any:
+        raise ZeroDivisionError
+
+    def stops(*given: object) -> Any:
+        raise KeyboardInterrupt
+
+    for place in ("obstacle", "watch", "taken", "_sample"):
+        script = Script(0.1, 1.0)
+        trial, entry = script.trial(**({place: fails} if place in ("obstacle", "watch") else {}))
+        if place == "_sample":
+            trial._sample = fails
+        if place == "taken":
+            trial.taken = fails  # type: ignore[method-assign, assignment]
+        calls(entry, 20, "result")
+        assert [type(error) for error in script.faults] == [ZeroDivisionError]
+        assert entry.trial is None and script.choices[0].why_not == "an error inside torchjit"
+    script = Script(0.1, 1.0)
+    trial, entry = script.trial()
+    trial._sample = stops
+    calls(entry, WARM, "result")
+    with pytest.raises(KeyboardInterrupt):
+        calls(entry, 1, "result")
+    assert not script.faults and not _thread.is_inside() and entry.trial is trial
 
 
 @pytest.mark.parametrize("record", [{}, {"faster": "neither"}, {"faster": "eager", "eager": "x"}])

@@ -9,13 +9,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import traceback
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchjit_core import events
+from torchjit_core.failures import FailurePolicy, cause_of
+from torchjit_core.handlers import let_through
+from torchjit_core.reasons import InvalidIR, reason
 from torchjit_core.storing import NotStorable
+from torchjit_core.user_warnings import warn_user
 from torchjit_frame import Entry
 from torchjit_guards import torch_support
 from torchjit_session.backend_calls import runs_of
@@ -33,6 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = ["begin"]
 
+FAULT = reason(
+    "TJ-API-077",
+    "an error inside torchjit while calls were compared with eager code",
+    "Compiled code runs as it would without the setting never_slower, so the program's results are not affected. This is a bug in torchjit.",
+    "Report it with the traceback; on_error='raise' shows it where it happens, and TORCHJIT_NEVER_SLOWER=off avoids it.",
+)
 _MOST_OF_FREE = 0.5
 """The share of the free memory that eager code may need."""
 _LITTLE = 1 << 26
@@ -40,7 +51,21 @@ _LITTLE = 1 << 26
 
 
 def begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
-    """Put an entry on trial that has just been made, if anything may be compared with eager code."""
+    """Put an entry on trial that has just been made, if anything may be compared with eager code.
+
+    Raises:
+        InvalidIR: something in here failed, and errors are to be seen.
+    """
+    try:
+        _begin(site, slots, entry)
+    except Exception as error:  # whatever this is, the entry works
+        let_through()
+        if events.raised_by_listener(error):
+            raise
+        tell_fault(site.name, site.terms.failure_policy(), error)
+
+
+def _begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
     made: Specialization = entry.data
     comparing = site.terms.host.comparing()
     facts = made.eager_facts or (facts_of(made.graphs) if made.graphs else None)
@@ -59,12 +84,29 @@ def begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
         functools.partial(_sample, clock),
         functools.partial(_obstacle, facts),
         _teller(site, made, None if known is not None or key is None else (folder, key)),
+        functools.partial(tell_fault, site.name, site.terms.failure_policy()),
         known=known,
         reported_only=comparing.mode == "report" or site.terms.fullgraph,
         watch=None if runs is not None and runs.draws_as_eager else random_numbers_watched,
     )
     made.trial = trial
     trial.add(entry)
+
+
+def tell_fault(name: str, policy: FailurePolicy, error: Exception) -> None:
+    """An error of ours has come while calls were timed; nothing is compared.
+
+    Raises:
+        InvalidIR: errors are to be seen.
+    """
+    detail = f"{name}: {type(error).__name__}: {error}"
+    if policy.raises:
+        raise InvalidIR(FAULT, detail) from error
+    counters["fallback"][FAULT.headline] += 1
+    events.emit("fallback", reason=FAULT.id, headline=FAULT.headline, detail=detail)
+    told = InvalidIR(FAULT, f"{detail}\n{''.join(traceback.format_exception(error))}")
+    if policy.reports(cause_of(FAULT, error)):
+        warn_user(str(told))
 
 
 def _may_be_compared(site: Site, made: Specialization) -> bool:

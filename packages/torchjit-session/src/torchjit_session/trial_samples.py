@@ -153,6 +153,9 @@ class TimedCall:
 
     def _backward_begins(self, _: object) -> None:
         """The first gradient of a result is there."""
+        self._trial.guarded(self._begin_backward)
+
+    def _begin_backward(self) -> None:
         if not self._handles:
             return
         self.give_up()
@@ -160,6 +163,9 @@ class TimedCall:
         _torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
 
     def _backward_ends(self) -> None:
+        self._trial.guarded(self._end_backward)
+
+    def _end_backward(self) -> None:
         behind = self._clock.seconds(self._began, self._clock.now())
         self._trial.taken(self._way, None if self._forward is None or behind is None else self._forward + behind)
 

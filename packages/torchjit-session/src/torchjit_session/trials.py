@@ -5,6 +5,7 @@ Nothing here knows torch. See docs/design/0035-never-slower.md.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, final
@@ -12,6 +13,8 @@ from weakref import WeakSet
 
 import attrs
 
+from torchjit_core import events
+from torchjit_core.handlers import let_through
 from torchjit_frame import Entry
 
 __all__ = ["ORDER", "WARM", "Choice", "Clock", "Sample", "Trial", "verdict"]
@@ -32,6 +35,8 @@ WINS = 0.97
 """At the end two eager calls must each have taken less than this share of the fastest compiled one."""
 MOST_LOST = 6
 """Samples that came to nothing, after which the trial ends."""
+MOST_INSIDE = 10_000
+"""Calls inside of a timed one."""
 MOST_WAITS = 512
 """Calls while a backward is awaited."""
 
@@ -139,7 +144,16 @@ class Sample(Protocol):
 
 
 class _PerThread(threading.local):
-    inside: bool = False
+    inside: int = 0
+    """0 outside of timed calls; else one more than the calls inside of one that have asked so far."""
+
+    def is_inside(self) -> bool:
+        if not self.inside:
+            return False
+        self.inside += 1
+        if self.inside > MOST_INSIDE:  # an interrupt came just before the end of a timed call was noted
+            self.inside = 0
+        return True
 
 
 _thread = _PerThread()
@@ -157,6 +171,7 @@ class Trial:
         told: called with the choice, once.
         known: what an earlier process has chosen: the same calls run in the same ways, untimed.
         reported_only: compiled code stays, whatever is faster.
+        fault: told of an error in here or in a sample, which no call of the program is to see; it may raise another one.
         watch: watches a warm call; its result is called with the call's result, and gives why nothing can be compared, or "".
     """
 
@@ -165,12 +180,13 @@ class Trial:
         sample: Callable[[Trial, Way], Sample],
         obstacle: Callable[[], str],
         told: Callable[[Choice], None],
+        fault: Callable[[Exception], None],
         *,
         known: Choice | None = None,
         reported_only: bool = False,
         watch: Callable[[], Callable[[], str]] | None = None,
     ) -> None:
-        self._sample, self._obstacle, self._told, self._watch = sample, obstacle, told, watch
+        self._sample, self._obstacle, self._told, self._fault, self._watch = sample, obstacle, told, fault, watch
         self._known, self._reported_only = known, reported_only
         self._entries: WeakSet[Entry] = WeakSet()
         self._times: dict[Way, list[float]] = {"eager": [], "compiled": []}
@@ -193,8 +209,16 @@ class Trial:
 
     def __call__(self, entry: Entry) -> tuple[bool, Callable[..., None]] | None:
         """What this call of the entry runs: see `Entry`."""
-        if _thread.inside or self.choice is not None:
+        if _thread.is_inside() or self.choice is not None:
             return None  # a call inside of one that is timed, or one that was on its way
+        try:
+            return self._asked(entry)
+        except BaseException as error:
+            _thread.inside = 0
+            self.failed(error)
+            return None
+
+    def _asked(self, entry: Entry) -> tuple[bool, Callable[..., None]] | None:
         self.calls += 1
         if self._known is not None:
             return self._as_known(self._known)
@@ -224,13 +248,36 @@ class Trial:
 
     def _inside(self, done: Callable[..., None]) -> Callable[..., None]:
         """Until `done`, other trials rest in this thread."""
-        _thread.inside = True
+        _thread.inside = 1
 
         def leave(*result: Any) -> None:
-            _thread.inside = False
-            done(*result)
+            _thread.inside = 0
+            self.guarded(done, *result)
 
         return leave
+
+    def guarded(self, done: Callable[..., None], *given: Any) -> None:
+        """Call a part of a sample. An error in it ends the trial, and nobody else sees it."""
+        try:
+            done(*given)
+        except BaseException as error:
+            self.failed(error)
+
+    def failed(self, error: BaseException) -> None:
+        """Called in an `except` clause.
+
+        Raises:
+            BaseException: again, what a signal's handler or a listener of the program has raised.
+        """
+        if not isinstance(error, Exception) or events.raised_by_listener(error):
+            raise error
+        let_through()
+        if self.choice is None:
+            with contextlib.suppress(Exception):
+                self.end("an error inside torchjit")
+        for entry in list(self._entries):
+            entry.trial = None
+        self._fault(error)
 
     def _watched(self, ask: Callable[[], str]) -> Callable[..., None]:
         def done(*result: Any) -> None:
@@ -238,7 +285,7 @@ class Trial:
             if why and self.choice is None:
                 self.end(why)
 
-        return done
+        return lambda *result: self.guarded(done, *result)
 
     def _no_longer_waits(self, entry: Entry) -> bool:
         """Is there no sample any more that waits for a backward? One is given up where its entry is called again."""
