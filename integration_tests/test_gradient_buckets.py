@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import torchjit
 from torchjit_aot.autograd_nodes import delivery
@@ -193,6 +194,35 @@ def test_other_ways_to_ask_for_gradients(told: list[str]) -> None:
     want = asked(plainly)
     torch.testing.assert_close(asked(compiled), want)
     assert told
+
+
+class Recomputed(nn.Module):
+    """Blocks that are compiled one by one and computed again in the backward, behind an input that is no leaf."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(run(Block()) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * 2
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+def test_below_a_checkpoint_and_behind_other_operators(told: list[str]) -> None:
+    def trained(run: Run) -> list[Any]:
+        torch.manual_seed(0)
+        model, found = DistributedDataParallel(Recomputed(run), bucket_cap_mb=SMALL), list[Any]()
+        x = torch.randn(4, 5, 32, requires_grad=True)
+        for _ in range(3):
+            model(x).square().mean().backward()
+            found.append([None if t.grad is None else t.grad.clone() for t in (x, *model.parameters())])
+        return found
+
+    want = trained(plainly)
+    torch.testing.assert_close(trained(compiled), want)
+    assert len(told) >= 12  # at least two for each block
 
 
 def test_gradients_of_gradients_are_refused() -> None:
