@@ -303,7 +303,10 @@ def test_what_was_there_and_did_not_fit_is_told(store: Path, caplog: pytest.LogC
 
 
 _ASKED = """
-import enum, types
+import enum, types, typing
+
+class Pair(typing.NamedTuple):
+    a: float = 1.0 + {a}
 
 def __getattr__(name):
     {a} raise AttributeError(name)
@@ -356,6 +359,7 @@ _ANSWERS = (
     "1.0 if asked.First else 2.0", "any([asked.First])", "{asked.First: 1.0}.get(asked.Second, 2.0)", "len(str(asked.First))",
     "1.0 if asked.Kind.A else 2.0", "{asked.Kind.A: 1.0}.get(asked.Kind.B, 2.0)", "float(asked.Kind.A)", "len('%s' % asked.Kind.A)",
     "3 in asked.Kind.A", "getattr(asked.Kind.A, 'there', 1.0)", "asked.Kind.A.there",
+    "asked.Pair().a",
 )  # fmt: skip
 
 
@@ -385,7 +389,7 @@ def test_what_code_of_the_program_said_while_it_was_captured_is_asked_again(
     told = []
     for raises, answer in (("if 1:", True), ("if 1:", True), ("if 0:", False)):
         _module("asked", _ASKED.replace("{a} raise", f"{raises} raise").replace("{a}", str(answer)))
-        asking = _module("asking", "import asked\n" + "".join(lines))
+        asking = _module("asking", "import torch, asked\n" + "".join(lines))
         for n, what in enumerate(_ANSWERS):
             compiled: Any = torchjit.compile(
                 getattr(asking, f"answer_{n}"), backend="aot_eager", isolate_recompiles=True
@@ -421,3 +425,24 @@ def test_a_warning_is_about_the_line_that_the_code_has_now(store: Path, monkeypa
         assert compiled.compiled.stats.graph_break_count == 0
         lines.append([(w.filename, w.lineno, compiled.compiled.stats.regions[0].storage) for w in told])
     assert lines == [[("asking.py", 2, "stored")], [("asking.py", 4, "loaded")], [("asking.py", 3, "loaded")]]
+
+
+def test_storing_runs_no_code_of_a_module(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module whose `__getattr__` answers with an error of its own, or with whatever it is asked for."""
+    for name in ("asked", "asking"):
+        monkeypatch.setitem(sys.modules, name, None)
+    told, seen = [], []
+
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            seen.append(name)
+            return {"scale": 2.0}[name]
+
+    for _ in range(2):
+        sys.modules["asked"] = asked = Lazy("asked")
+        asked.__file__ = "asked.py"  # which inspect asks all modules for
+        f = _module("asking", "import asked\ndef f(x): return x * asked.scale").f
+        compiled: Any = torchjit.compile(f, backend="aot_eager", isolate_recompiles=True)
+        assert _outcome(compiled) == [2.0] * 3
+        told.append(compiled.compiled.stats.regions[0].storage)
+    assert told == ["stored", "loaded"] and set(seen) == {"scale"}

@@ -1809,7 +1809,7 @@ ELSEWHERE = (
     "math.sqrt = math.exp", "dataclasses.replace = lambda value, **k: value", "os.getenv = lambda name: 'patched'", "os.environ['PROJ_MODE'] = 'cos'",
     "os.environ['PROJ_EXTRA'] = '1'", "contextlib.contextmanager = lambda f: f", "torch.func.vmap = lambda f: f", "torch.cond = lambda p, a, b, args: a(*args)",
     "torch.utils.checkpoint.checkpoint = lambda f, x, **k: f(x) * 2", "torch.optim.SGD.step = lambda self, closure=None: None",
-    "torch.optim.Optimizer.zero_grad = lambda self, set_to_none=True: None", "torch.is_grad_enabled = lambda: 'patched'",
+    "torch.optim.Optimizer.zero_grad = lambda self, set_to_none=True: None",
     "torch.get_default_dtype = lambda: 'patched'", "torch.overrides.TorchFunctionMode.__enter__ = lambda self: self",
     "importlib_patch = __import__('importlib.metadata').metadata; importlib_patch.version = lambda name: 'patched'",
     "typing.NamedTuple = None", "enum.Enum.name = 'patched'", "enum.EnumMeta.__iter__ = lambda cls: iter(())", "collections.OrderedDict = dict",

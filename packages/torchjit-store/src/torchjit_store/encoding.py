@@ -159,7 +159,7 @@ class _Survey:
             node.become("bound", (obj.__name__,), [self.node(obj.__self__, node)])
         elif self._values is not None and self._values.is_tensor(obj):
             self._tensor(node, obj)
-        elif not isinstance(obj, type) and ours.is_ours(getattr(cls, "__module__", None)):
+        elif not issubclass(cls, type) and ours.is_ours(getattr(cls, "__module__", None)):
             self._instance(node, obj)
         else:
             self._program_object(node, obj)
@@ -500,6 +500,6 @@ def _torch_values() -> Any:
 
 def _function_or_class_name(obj: object) -> tuple[str, str] | None:
     """The name of a module, class or function of ours, or of what stands for a function (`functools.cache`)."""
-    if isinstance(obj, type | FunctionType | ModuleType | functools._lru_cache_wrapper | BuiltinFunctionType):
+    if issubclass(type(obj), (type, FunctionType, ModuleType, functools._lru_cache_wrapper, BuiltinFunctionType)):
         return ours.name_of(obj)
     return None

@@ -70,10 +70,15 @@ def _is_defined_by_us(obj: Any) -> bool:
 
 def name_of(obj: Any) -> tuple[str, str] | None:
     """Module and qualified name that lead to the very object, a class, function or wrapper of ours; None where none do."""
-    if type(obj) is ModuleType:
-        return (obj.__name__, "") if is_ours(obj.__name__) and sys.modules.get(obj.__name__) is obj else None
+    kind = type(obj)
+    if issubclass(kind, ModuleType):  # it and a class may be the program's, whose code must not run
+        name = object.__getattribute__(obj, "__dict__").get("__name__")
+        return (name, "") if is_ours(name) and sys.modules.get(name) is obj else None
     try:
-        module, qualname = obj.__module__, obj.__qualname__
+        if issubclass(kind, type):
+            module, qualname = (type.__dict__[name].__get__(obj) for name in ("__module__", "__qualname__"))
+        else:
+            module, qualname = obj.__module__, obj.__qualname__
     except AttributeError:
         return None
     return (module, qualname) if _leads_to(module, qualname, obj) else None

@@ -21,7 +21,7 @@ from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable
 from torchjit_store.fingerprints import atom_text, class_name, code_digest, describe, module_name, mro, namespace
 
-__all__ = ["reach_digest"]
+__all__ = ["is_library", "reach_digest"]
 
 TOO_FAR = reason(
     "TJ-STORE-022",
@@ -89,7 +89,7 @@ class _Reach:
         if name not in space:
             return
         value = space[name]
-        if _is_library(str(space.get("__name__"))) and not (_is_module(value) or _is_of_program(value)):
+        if is_library(str(space.get("__name__"))) and not (_is_module(value) or _is_of_program(value)):
             return
         self._say(name)
         self.visit(value)
@@ -124,7 +124,7 @@ class _Reach:
         else:
             base = next(cls for cls in (list, tuple, deque) if issubclass(exact, cls))
             self._all(base.__iter__(obj))
-        if not _is_library(class_name(exact)):
+        if not is_library(class_name(exact)):
             self._instance(obj, exact)
 
     def _all(self, values: Iterable[Any]) -> None:
@@ -140,7 +140,7 @@ class _Reach:
             *(function.__kwdefaults__ or {}).values(),
             *(function.__closure__ or ()),
         )
-        if _is_library(module):
+        if is_library(module):
             self._all(held)
             return
         self._say(code_digest(function.__code__).hex())
@@ -181,10 +181,10 @@ class _Reach:
 
     def _class(self, cls: type) -> None:
         self._say(f"class {class_name(cls)}")
-        if not _is_library(class_name(type(cls))):
+        if not is_library(class_name(type(cls))):
             self.visit(type(cls))
         for owner in mro(cls):
-            if _is_library(class_name(owner)):
+            if is_library(class_name(owner)):
                 continue
             self._say(class_name(owner))
             for name, value in namespace(owner).items():
@@ -201,7 +201,7 @@ class _Reach:
             self.visit(own[name])
         for cls in mro(exact):
             for name, member in namespace(cls).items():
-                if type(member) is types.MemberDescriptorType and not _is_library(class_name(cls)):
+                if type(member) is types.MemberDescriptorType and not is_library(class_name(cls)):
                     self._say(name)
                     self.visit(_slot(member, obj))
 
@@ -230,7 +230,7 @@ class _Reach:
         try:
             description = describe(obj)
         except NotStorable:
-            if not _is_library(name):
+            if not is_library(name):
                 raise
             self._say(name)
             self._all(namespace(obj).values())
@@ -239,7 +239,7 @@ class _Reach:
         self._all(part for _, part in description.parts)
         if exact is types.BuiltinFunctionType:
             return
-        if not _is_library(name):
+        if not is_library(name):
             self._instance(obj, exact)
         elif type(obj) not in _DESCRIBED:
             self._all((*namespace(obj), *namespace(obj).values()))
@@ -276,7 +276,7 @@ def _element(value: Any) -> str:
         return f"{name} {_named(value)}"
     if type(value) is types.BuiltinFunctionType:
         return describe(value).text
-    if type(value) is type and _is_library(class_name(value)):
+    if type(value) is type and is_library(class_name(value)):
         return class_name(value)
     raise NotStorable(TOO_FAR, f"a set of objects such as a {name}")
 
@@ -318,11 +318,12 @@ def _is_module(obj: object) -> bool:
 def _is_of_program(obj: object) -> bool:
     """Is it a function or class of the program's, which may have taken the place of a library's?"""
     if type(obj) is FunctionType:
-        return not _is_library(module_name(obj.__globals__))
-    return issubclass(type(obj), type) and not _is_library(class_name(obj))  # type: ignore[arg-type]
+        return not is_library(module_name(obj.__globals__))
+    return issubclass(type(obj), type) and not is_library(class_name(obj))  # type: ignore[arg-type]
 
 
-def _is_library(module: str) -> bool:
+def is_library(module: str) -> bool:
+    """Is a module one that the key of an entry has by version?"""
     top = module.partition(".")[0]
     return top in _LIBRARIES or top.startswith("torchjit")
 

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from torchjit_store.fingerprints import Step, atom_text, class_name, namespace
 from torchjit_store.ours import is_our_function
+from torchjit_store.reached import is_library
 from torchjit_store.steps import held, held_by_ours
 
 __all__ = ["Search"]
@@ -83,19 +84,23 @@ class Search:
                 continue
             known[key] = parent, step
             self._objects[key] = value
-            if atom:
-                continue
-            if step[0] == "type" and "<locals>" in class_name(
-                value
-            ):  # no other way leads to it, and methods are looked for
-                self._classes.appendleft(value)
-            else:
-                self._queue_for(value).append(value)
+            if not atom:
+                self._put_off(step, value)
 
-    def _queue_for(self, obj: Any) -> deque[Any]:
-        if issubclass(type(obj), types.ModuleType):
-            return self._far
-        return self._classes if type(obj) is types.FunctionType or issubclass(type(obj), type) else self._near
+    def _put_off(self, step: Step, value: Any) -> None:
+        """Modules come last, and those of libraries behind the program's: torch alone holds more than is looked at."""
+        kind = type(value)
+        if step[0] == "type" and "<locals>" in class_name(
+            value
+        ):  # no other way leads to it, and methods are looked for
+            self._classes.appendleft(value)
+        elif issubclass(kind, types.ModuleType):
+            if is_library(str(namespace(value).get("__name__"))):
+                self._far.append(value)
+            else:
+                self._far.appendleft(value)
+        else:
+            (self._classes if kind is types.FunctionType or issubclass(kind, type) else self._near).append(value)
 
     def _held(self, obj: Any) -> Iterable[tuple[Step, Any]]:
         if type(obj) is types.FunctionType and self._from[id(obj)] is None and is_our_function(obj):
