@@ -23,6 +23,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
+
 CASES = ("pointwise", "second", "mlp", "mlp_train", "resnet18", "bert", "gpt2")
 
 

@@ -8,6 +8,7 @@ The models are narrow, with 12 layers and random weights; a ResNet has the depth
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 
 import torchjit
 from torchjit_core import events
+
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
 
 LAYERS, WIDTH, HEADS, WORDS = 12, 64, 4, 100
 

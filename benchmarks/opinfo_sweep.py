@@ -38,6 +38,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
+
 DEFAULT_DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.float64)
 TOLERANCE = {
     torch.float32: (2e-4, 2e-5),

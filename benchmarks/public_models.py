@@ -39,6 +39,8 @@ from corpora_tool.case import Case, Skip
 from corpora_tool.measure import loss_of
 from corpora_tool.values import fresh
 
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
+
 COLLECTIONS = ("torchvision", "timm", "transformers")
 ROUNDS, FEWEST, ROUNDS_SECONDS = 15, 5, 20.0
 """Interleaved steps, and how few there are of a model whose steps are long."""

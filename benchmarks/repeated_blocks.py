@@ -24,6 +24,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
+
 HEADS, WIDTH, LENGTH, BATCH = 4, 256, 128, 2
 
 

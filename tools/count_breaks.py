@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
+
 ROOT = Path(__file__).resolve().parent.parent
 PLACES = ("integration_tests", "packages/torchjit-vm/tests", "tools/corpora")
 Runs = Iterator[tuple[str, Callable[[], Any]]]

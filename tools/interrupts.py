@@ -39,6 +39,8 @@ import torch
 import torchjit
 import torchjit_frame
 
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
+
 
 class Stop(Exception):
     """What the program's own handler raises: an ordinary exception, which code that catches errors of operations would catch."""

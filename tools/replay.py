@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
+
 ROOT = Path(__file__).resolve().parent.parent
 PLACES = ("integration_tests", "packages/torchjit-vm/tests", "packages/torchjit-inductor/tests", "tools/corpora")
 sys.path[:0] = [str(ROOT / place) for place in PLACES]

@@ -34,6 +34,8 @@ from corpora_tool.summary import merge, one_line, summarise
 
 import torchjit
 
+os.environ.setdefault("TORCHJIT_STORE", "off")  # what this is about is compiled, not found on disk
+
 CORPORA: dict[str, Corpus] = {
     "moduleinfo": moduleinfo,
     "torchvision": torchvision_models,

@@ -33,7 +33,9 @@ def test_wrong_settings(name: str, value: object, error: type[UserError], said: 
 def test_the_store_is_what_the_environment_says_over_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TORCHJIT_STORE", "TORCHJIT_FORCE_DISABLE_CACHES"):
         monkeypatch.delenv(name, raising=False)
-    assert store_settings().mode == "off" and not store_settings().reads
+    assert store_settings().mode == "on" and store_settings().reads and store_settings().writes
+    with config.patch(store="off"):
+        assert not store_settings().reads
     with config.patch(store="read"):
         assert store_settings().reads and not store_settings().writes
         monkeypatch.setenv("TORCHJIT_STORE", "verify")

@@ -81,7 +81,7 @@ class Settings:
         metadata={"upstream": "torch._inductor.config.force_disable_caches (the opposite)", "read": "by `compile`"},
     )
     store: Mode = attrs.field(
-        default="off",
+        default="on",
         metadata={**_OURS, "kind": choice("off", "on", "read", "verify"), "read": "before each compilation"},
     )
     never_slower: ComparingMode = attrs.field(
