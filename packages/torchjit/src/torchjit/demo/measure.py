@@ -6,6 +6,7 @@ import copy
 import functools
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, final
 
@@ -66,6 +67,7 @@ class Row:
     """The figures of one model and phase. Times in milliseconds, medians.
 
     Attributes:
+        kernels: how many were compiled; None where all was found on disk.
         worst: name of the value that agrees least, and its errors.
         right: every output, gradient and buffer is about as near the float64 result as eager's.
         why: for a ratio below 1, what makes it so.
@@ -78,7 +80,7 @@ class Row:
     first_call_s: float
     graphs: int
     breaks: int
-    kernels: int
+    kernels: int | None
     worst: tuple[str, Agreement]
     right: bool
     why: str = ""
@@ -114,14 +116,10 @@ def measure(
     eager = make().train(phase == "train")
     twin, exact = copy.deepcopy(eager), copy.deepcopy(eager).double()
     compiled = compile(twin, **compile_arguments)
-    kernels: list[str] = []
-
-    def count(kind: str, fields: dict[str, Any]) -> None:
-        if kind == "kernel":
-            kernels.append(fields["name"])
+    heard = Counter[str]()
 
     agreements: dict[str, Agreement] = {}
-    with events.listen(count):
+    with events.listen(lambda kind, fields: heard.update([kind]), ["kernel", "entry_loaded"]):
         start = time.perf_counter()
         got = _step(compiled, twin, inputs, loss, phase)
         _wait(inputs)
@@ -152,7 +150,7 @@ def measure(
         first_call_s=first,
         graphs=told.graph_count if told else 0,
         breaks=told.graph_break_count if told else 0,
-        kernels=len(kernels),
+        kernels=None if heard["entry_loaded"] and not heard["kernel"] else heard["kernel"],
         worst=worst,
         right=all(a.good for a in agreements.values()),
         why=why,

@@ -89,7 +89,8 @@ def _line(row: Row) -> str:
 def _remarks(rows: list[Row], small: bool) -> list[str]:
     """What a reader of the table asks."""
     told = [
-        "ratio: how many times as fast as eager (medians). first call: compiling, once. "
+        "ratio: how many times as fast as eager (medians). first call: compiling, once, or without kernels "
+        "reading what an earlier run has left on disk. "
         "values: outputs, gradients and buffers, each beside the same computation in float64."
     ]
     told += [f"{row.model}, {row.phase}, {row.ratio:.2f}x: {row.why}." for row in rows if row.why]
@@ -108,6 +109,6 @@ def _table(rows: list[Row]) -> Table:
     for r in rows:
         table.add_row(
             r.model, r.phase, f"{r.eager_ms:.2f}", f"{r.compiled_ms:.2f}", f"{r.ratio:.2f}x", f"{r.first_call_s:.2f}",
-            str(r.graphs), str(r.breaks), str(r.kernels), "as eager" if r.right else "DIFFER",
+            str(r.graphs), str(r.breaks), "-" if r.kernels is None else str(r.kernels), "as eager" if r.right else "DIFFER",
         )  # fmt: skip
     return table
