@@ -88,19 +88,21 @@ class Search:
                 self._put_off(step, value)
 
     def _put_off(self, step: Step, value: Any) -> None:
-        """Modules come last, and those of libraries behind the program's: torch alone holds more than is looked at."""
-        kind = type(value)
-        if step[0] == "type" and "<locals>" in class_name(
-            value
-        ):  # no other way leads to it, and methods are looked for
-            self._classes.appendleft(value)
-        elif issubclass(kind, types.ModuleType):
-            if is_library(str(namespace(value).get("__name__"))):
-                self._far.append(value)
-            else:
-                self._far.appendleft(value)
+        """Look into it later: into a local class soon, since methods are looked for to which no other way leads; into modules of
+        libraries behind the program's, since torch alone holds more than is looked at."""
+        queue = self._queue_for(value)
+        if queue is self._far:
+            soon = not is_library(str(namespace(value).get("__name__")))
         else:
-            (self._classes if kind is types.FunctionType or issubclass(kind, type) else self._near).append(value)
+            soon = step[0] == "type" and "<locals>" in class_name(value)
+        if soon and queue is not self._far:
+            queue = self._classes
+        (queue.appendleft if soon else queue.append)(value)
+
+    def _queue_for(self, obj: Any) -> deque[Any]:
+        if issubclass(type(obj), types.ModuleType):
+            return self._far
+        return self._classes if type(obj) is types.FunctionType or issubclass(type(obj), type) else self._near
 
     def _held(self, obj: Any) -> Iterable[tuple[Step, Any]]:
         if type(obj) is types.FunctionType and self._from[id(obj)] is None and is_our_function(obj):
