@@ -25,6 +25,21 @@ type_is(void *self, PyObject *const *slots, Py_ssize_t nslots, PyObject **gather
     return 1;
 }
 
+/* Calls `self` with the slots: holds if that is true. Gathers the slots. */
+int
+asks(void *self, PyObject *const *slots, Py_ssize_t nslots, PyObject **gathered)
+{
+    PyObject *answer = PyObject_Vectorcall((PyObject *)self, slots, (size_t)nslots, NULL);
+    int status = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (status == 1) {
+        for (Py_ssize_t i = 0; i < nslots; i++) {
+            gathered[i] = Py_NewRef(slots[i]);
+        }
+    }
+    return status;
+}
+
 /* Fails. */
 int
 raises(void *self, PyObject *const *slots, Py_ssize_t nslots, PyObject **gathered)

@@ -299,6 +299,21 @@ def test_on_miss_and_python_guards_run_unhooked() -> None:
     assert callback.seen == ["twice"]  # what the target calls; not the target itself
 
 
+def test_python_that_a_guard_program_asks_runs_unhooked(capsule_guard: Callable[..., Any]) -> None:
+    """It may be the program's own code for its tensors, whose guards would ask it again, without end."""
+
+    def condition(x: int) -> bool:
+        return bool(twice(x) < 9)
+
+    def function(x: int) -> None: ...
+
+    callback = Recorder()
+    door = FrontDoor(function, lambda door, slots: Entry(capsule_guard("asks", 1, condition), calls_twice))
+    with hook_scope(callback):
+        assert (door(1), door(2)) == (3, 5)
+    assert callback.seen == ["twice"]  # what the target calls
+
+
 def test_eager_threads_are_not_hooked() -> None:
     callback = Recorder()
     with eager(), hook_scope(callback):
