@@ -31,8 +31,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchjit_core.paths import Arg
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx.domain import TensorDomain
+from torchjit_fx.known_results import fake_tensor
 from torchjit_fx.testing import SimpleSizes, StaticSizes
-from torchjit_fx.versions import fake_tensor
 
 UNDEFINED = re.compile(r"^(resize|set_|sparse|_sparse|_to_sparse|quantize|_nested|to_mkldnn|mkldnn)")
 
