@@ -408,8 +408,8 @@ def main() -> int:
         print(json.dumps(measure(o)))
         return 0
     with tempfile.TemporaryDirectory() as o.bytecode:
-        run_fresh(o, o.cases[0], o.phases[0], "torch", o.bytecode)  # bytecode, and the disk's own caches
-        run_fresh(o, o.cases[0], o.phases[0], "torchjit", o.bytecode)
+        for compiler in o.compilers:  # bytecode, and the disk's own caches
+            run_fresh(o, o.cases[0], o.phases[0], compiler, o.bytecode)
         print(HEAD + "\n|" + "---|" * (HEAD.count("|") - 1))
         figures: dict[tuple[str, str], Figures] = {}
         said: dict[str, dict[str, Row]] = {}
