@@ -179,9 +179,12 @@ def flux_lora(run: Run) -> None:
             run.step(model(**given).sample)
 
 
-@program("diffusers, Stable Diffusion pipeline", "diffusers", "transformers", graphs=2)
+@program("diffusers, Stable Diffusion pipeline", "diffusers", "transformers", graphs=2, tolerance=5e-3)
 def diffusion_pipeline(run: Run) -> None:
-    """A pipeline with a UNet and a decoder compiled: prompts come as embeddings, so no tokenizer is needed."""
+    """A pipeline with a UNet and a decoder compiled: prompts come as embeddings, so no tokenizer is needed.
+
+    Rounding adds up from one denoising step to the next.
+    """
     from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 
     unet = UNet2DConditionModel(
