@@ -162,11 +162,7 @@ def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
 
     start_from_environment(environment)
     compiler = make_backend()
-    if host.store().reads:  # what the first call needs is imported now
-        for module in _LOADS if is_ours(compiler) else _LOADS[:2]:
-            importlib.import_module(module)
-    else:
-        import_capture(compiler)
+    _import_for_first_call(host, compiler)
 
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
@@ -174,14 +170,7 @@ def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
     settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error)
     shares = shapes is None and not keywords["isolate_recompiles"] and chosen is not None and not chosen.for_one_object
     given = {key: value for key, value in keywords.items() if value is not None and value is not False}
-
-    told_of = {
-        "backend": backend if isinstance(backend, str) else shown(backend),
-        "mode": mode or "default",
-        "options": {str(key): shown(value) for key, value in (options or {}).items()},
-        "dynamic": dynamic,
-        "fullgraph": fullgraph,
-    }
+    told_of = _told_of({**keywords, "backend": backend})
 
     def make(
         function: types.FunctionType, label: str | None, forwarded: tuple[str, ...] | None, of_object: bool
@@ -202,6 +191,27 @@ def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
         )
 
     return compile_any(model, doors(make, given, told_of), given)
+
+
+def _import_for_first_call(host: Host, compiler: Backend) -> None:
+    """What loads a stored entry where one may be there, else what captures."""
+    if not host.store().reads:
+        import_capture(compiler)
+        return
+    for module in _LOADS if is_ours(compiler) else _LOADS[:2]:
+        importlib.import_module(module)
+
+
+def _told_of(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that reports and logs show."""
+    backend, options = keywords["backend"], keywords["options"] or {}
+    return {
+        "backend": backend if isinstance(backend, str) else shown(backend),
+        "mode": keywords["mode"] or "default",
+        "options": {str(key): shown(value) for key, value in options.items()},
+        "dynamic": keywords["dynamic"],
+        "fullgraph": keywords["fullgraph"],
+    }
 
 
 def _backend_maker(

@@ -137,49 +137,49 @@ def read_environment() -> Environment:
 
 def _read() -> Environment:
     _refuse_misspelled_names()
-    trace = os.environ.get("TORCHJIT_TRACE")
-    debug = os.environ.get("TORCHJIT_DEBUG_DIR")
-    on_error = one_of(
-        "TORCHJIT_ON_ERROR", os.environ.get("TORCHJIT_ON_ERROR", ""), ("", "raise", "eager"), "'raise' or 'eager'"
-    )
-    store = one_of(
-        "TORCHJIT_STORE", os.environ.get("TORCHJIT_STORE", ""), ("", *get_args(Mode)), "on, off, read or verify"
-    )
-    never_slower = one_of(
-        "TORCHJIT_NEVER_SLOWER", os.environ.get("TORCHJIT_NEVER_SLOWER", ""), ("", *get_args(ComparingMode)), "on, off or report"
-    )  # fmt: skip
-    remote, secret, trusts = (
-        os.environ.get("TORCHJIT_REMOTE_CACHE"),
-        os.environ.get("TORCHJIT_BUNDLE_KEY"),
-        flag("TORCHJIT_TRUST_REMOTE"),
-    )
-    if remote and not secret and not trusts:
-        raise wrong_variable(
-            "TORCHJIT_REMOTE_CACHE",
-            "what lies there is code: set TORCHJIT_BUNDLE_KEY to a secret that signs it, or TORCHJIT_TRUST_REMOTE=1",
-        )
+    trace, debug = os.environ.get("TORCHJIT_TRACE"), os.environ.get("TORCHJIT_DEBUG_DIR")
+    remote, secret, trusts = _remote()
     named_by = next((name for name in ("CXX", "CC") if os.environ.get(name, "").strip()), None)
     return Environment(
-        disable=flag("TORCHJIT_DISABLE")
-        or any(
-            os.environ.get(name, "").strip().lower() in ON for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
-        ),
+        disable=flag("TORCHJIT_DISABLE") or any(map(_is_on, ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"))),
         logs=os.environ.get("TORCHJIT_LOGS", ""),
         trace=Path(trace) if trace else None,
         debug_dir=Path(debug) if debug else None,
         cache_dir=os.environ.get("TORCHJIT_CACHE_DIR") or None,
         caches_off=flag("TORCHJIT_FORCE_DISABLE_CACHES"),
-        store=store or None,  # type: ignore[arg-type]  # one of its words
-        never_slower=never_slower or None,  # type: ignore[arg-type]  # one of its words
-        remote_cache=remote or None,
-        bundle_key=secret or None,
+        store=_word("TORCHJIT_STORE", get_args(Mode), "on, off, read or verify"),
+        never_slower=_word("TORCHJIT_NEVER_SLOWER", get_args(ComparingMode), "on, off or report"),
+        remote_cache=remote,
+        bundle_key=secret,
         trust_remote=trusts,
         progress=flag("TORCHJIT_PROGRESS", "1"),
-        on_error=on_error or None,  # type: ignore[arg-type]  # one of its words
+        on_error=_word("TORCHJIT_ON_ERROR", ("raise", "eager"), "'raise' or 'eager'"),
         compiler_seconds=seconds("TORCHJIT_COMPILER_SECONDS", 600.0),
         compiler=os.environ[named_by] if named_by else None,
         compiler_named_by=named_by,
     )
+
+
+def _word(name: str, words: tuple[str, ...], text: str) -> Any:
+    """One of the words; None where the variable is not set."""
+    return one_of(name, os.environ.get(name, ""), ("", *words), text) or None
+
+
+def _is_on(name: str) -> bool:
+    """Of a variable that is upstream's, whose other values are no error."""
+    return os.environ.get(name, "").strip().lower() in ON
+
+
+def _remote() -> tuple[str | None, str | None, bool]:
+    """Where remote entries are, the secret that signs them, and whether they are taken without."""
+    remote, secret = os.environ.get("TORCHJIT_REMOTE_CACHE") or None, os.environ.get("TORCHJIT_BUNDLE_KEY") or None
+    trusts = flag("TORCHJIT_TRUST_REMOTE")
+    if remote and not secret and not trusts:
+        raise wrong_variable(
+            "TORCHJIT_REMOTE_CACHE",
+            "what lies there is code: set TORCHJIT_BUNDLE_KEY to a secret that signs it, or TORCHJIT_TRUST_REMOTE=1",
+        )
+    return remote, secret, trusts
 
 
 def _refuse_misspelled_names() -> None:

@@ -50,12 +50,13 @@ def _made(function: Value) -> Callable[..., Any]:
     return call
 
 
-@functools.lru_cache(maxsize=1024)
 def construction_of(cls: type) -> Callable[..., Any] | None:
     """What is interpreted instead of `cls(...)`, which makes a tensor that consists of others; None for all other classes."""
-    if not issubclass(cls, torch.Tensor) or not is_wrapper(cls):
-        return None
+    return _construction(cls) if issubclass(cls, torch.Tensor) and is_wrapper(cls) else None
 
+
+@functools.lru_cache(maxsize=1024)
+def _construction(cls: type) -> Callable[..., Any]:
     def make(*args: Value, **kwargs: Value) -> Value:
         return call_whole(cls, args, kwargs)
 
