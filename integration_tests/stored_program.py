@@ -53,6 +53,39 @@ def functions_with_defaults_and_globals() -> None:
     compared(scaled, data(4, 8), by=4.0)
 
 
+@torchjit.compile
+def _compiled(x: torch.Tensor) -> torch.Tensor:
+    return x.cos() * SCALE
+
+
+class _Parts(nn.Module):
+    """Compiled in parts, as a method, a forward and a module in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.GELU())
+        self.whole: Any = torchjit.compile(nn.Sequential(nn.Linear(4, 4)))
+        self.second.forward = torchjit.compile(self.second.forward)  # type: ignore[method-assign]
+
+    @torchjit.compile
+    def part(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x).relu()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.whole(self.second(self.part(x)))
+
+
+_PARTS = _Parts()
+
+
+@case
+def compiled_functions_that_call_compiled_ones() -> None:
+    compared(lambda x: _compiled(x) + 1, data(3, 4))
+    with torch.no_grad():
+        compared(_PARTS, data(3, 4))
+        compared(lambda x: _PARTS.whole(x).sum(), data(3, 4))
+
+
 @case
 def closures() -> None:
     def outer(k: int) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -108,6 +108,23 @@ def decorated(x, times=1):
     return x * times
 
 
+class FrontDoor:
+    """As compiled functions are: what is compiled is in a slot."""
+
+    __slots__ = ("__wrapped__",)
+
+    def __init__(self, function):
+        self.__wrapped__ = function
+
+
+FrontDoor.__module__ = "torchjit_frame"
+
+
+@FrontDoor
+def compiled(x):
+    return x + 15
+
+
 class Net:
     scale = 2
     rate = 2.5
@@ -169,7 +186,7 @@ def _no_trace() -> Iterator[None]:
 
 FUNCTIONS: list[Callable[[Any], Any]] = [
     lambda m: m.plain, lambda m: m.with_defaults, lambda m: m.outer, lambda m: m.MADE, lambda m: m.decorated,
-    lambda m: m.decorated.__wrapped__, lambda m: m.Net.forward, lambda m: m.Net.__dict__["helper"].__func__,
+    lambda m: m.compiled.__wrapped__, lambda m: m.decorated.__wrapped__, lambda m: m.Net.forward, lambda m: m.Net.__dict__["helper"].__func__,
     lambda m: m.Net.build.__func__, lambda m: m.Net.__dict__["width"].fget, lambda m: m.Net.__dict__["slow"].func,
     lambda m: m.Net.__dict__["cached"].__wrapped__, lambda m: m.Net.wrapped, lambda m: m.Net.wrapped.__wrapped__,
     lambda m: m.Net.__dict__["told"].dispatcher.registry[int], lambda m: m.Net.__dict__["told"].dispatcher.registry[str],
@@ -177,7 +194,7 @@ FUNCTIONS: list[Callable[[Any], Any]] = [
 
 OBJECTS: list[Callable[[Any], Any]] = [
     *FUNCTIONS,
-    lambda m: m, lambda m: m.__dict__, lambda m: m.Base, lambda m: m.Config, lambda m: m.Config.__mro__, lambda m: m.CONFIG,
+    lambda m: m.compiled, lambda m: m, lambda m: m.__dict__, lambda m: m.Base, lambda m: m.Config, lambda m: m.Config.__mro__, lambda m: m.CONFIG,
     lambda m: m.CONFIG.__dict__, lambda m: m.HOOKS, lambda m: m.ITEMS["first"], lambda m: m.ITEMS["first"][1],
     lambda m: m.PATTERN, lambda m: m.SIGN, lambda m: m.PICK, lambda m: m.POINT, lambda m: m.KINDS, lambda m: m.Mode.FAST,
     lambda m: m.pick, lambda m: m.ALIASED, lambda m: m.plain.__code__, lambda m: m.MADE.__code__,
@@ -249,6 +266,9 @@ def test_edits_elsewhere_are_none(before: str, after: str) -> None:
     [
         ("x + 1", "x + 2", "the code of store_origins_program.plain changed"),
         ("x + 1", "x + 1.0", "plain"),
+        ("x + 15", "x + 16", "the code of what store_origins_program.compiled compiles changed"),
+        ("@FrontDoor\n", "", "compiled"),
+        ("@FrontDoor\ndef compiled", "compiled = FrontDoor(plain)\ndef other", "compiled"),
         ("x + 1", "x - 1", "plain"),
         ("k=2.0", "k=5.0", "store_origins_program.with_defaults changed"),
         ("k=2.0", "k=2", "with_defaults"),

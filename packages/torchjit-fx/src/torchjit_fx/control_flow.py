@@ -62,6 +62,11 @@ class Body:
         self._call = GraphCall(graph)
         self._ambient = ambient
 
+    @property
+    def graph(self) -> fx.GraphModule | None:
+        """For backends that look inside; None in a process that it comes to from disk."""
+        return self._call.gm
+
     def __call__(self, tensors: Tensors, numbers: Numbers) -> list[torch.Tensor]:
         with self._ambient.made_real():
             return list(self._call(*tensors, *numbers))

@@ -273,11 +273,20 @@ class _Survey:
             return
         shape = class_shape(cls)
         if shape is None:
-            raise NotStorable(NOT_STORABLE, f"{shown_type(obj)}, which is more than its attributes")
+            self._refer_to_ours(node)
+            return
         names, values = shape.state(obj)
         for field in getattr(cls, "__stored_exactly__", ()):
             self.exact(values[names.index(field)], node)
         node.become("instance", (*name, *names), self.nodes(values, node))
+
+    def _refer_to_ours(self, node: Node) -> None:
+        """What is more than its attributes, as the program holds it: a compiled function that calls one."""
+        try:
+            self._refer(node)
+        except NotStorable as error:
+            detail = f"{shown_type(node.obj)}, which is more than its attributes"
+            raise NotStorable(NOT_STORABLE, detail) from error
 
     def _guard(self, node: Node, guard: Any) -> None:
         cls: Any = type(guard)

@@ -42,6 +42,7 @@ __all__ = [
     "module_name",
     "mro",
     "namespace",
+    "wrapped_by",
 ]
 
 OPAQUE = reason(
@@ -133,6 +134,21 @@ _class_base: Callable[[type], type] = type.__dict__["__base__"].__get__
 _class_basicsize: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
 _class_bases: Callable[[type], tuple[type, ...]] = type.__dict__["__bases__"].__get__
 _module_dict: Callable[[Any], dict[str, Any]] = type.__dict__["__dict__"].__get__(types.ModuleType)["__dict__"].__get__
+
+
+def wrapped_by(obj: object) -> Any:
+    """The `__wrapped__` of a wrapper, also of one that has it in a slot.
+
+    Raises:
+        LookupError: it is none.
+    """
+    own = namespace(obj)
+    if "__wrapped__" in own:
+        return own["__wrapped__"]
+    member = namespace(type(obj)).get("__wrapped__")
+    if type(member) is not types.MemberDescriptorType:
+        raise LookupError("__wrapped__")
+    return member.__get__(obj)
 
 
 def is_static(cls: type) -> bool:
@@ -442,10 +458,16 @@ def _of_instance(obj: Any) -> Description:
         return Description(f"{class_name(exact)}\0{solid.__repr__(obj)}")
     if solid in _CONTAINERS or issubclass(exact, BaseException):
         return _without_content(obj)
+    if class_name(exact) == _DOOR:
+        return _holding(_DOOR, ((("wrapped", None), wrapped_by(obj)),))
     found = _of_library(obj, {class_name(cls) for cls in chain})
     if found is None:
         raise NotStorable(OPAQUE, f"an instance of {class_name(exact)}")
     return found
+
+
+_DOOR = "torchjit_frame.FrontDoor"
+"""A compiled function: for whoever captures a call of it, the function that it stands for."""
 
 
 def _of_property(obj: Any) -> Description:

@@ -144,7 +144,7 @@ def _peeled(obj: Any) -> Iterator[tuple[tuple[Step, ...], Any]]:
     for _ in range(8):
         yield way, obj
         exact = type(obj)
-        step = _PEELS.get(property if issubclass(exact, property) else exact, ("entry", "__wrapped__"))
+        step = _PEELS.get(property if issubclass(exact, property) else exact, ("wrapped", None))
         try:
             obj = follow(obj, *step)
         except MISSED:

@@ -17,7 +17,7 @@ from itertools import islice
 from types import CodeType, FunctionType
 from typing import Any
 
-from torchjit_store.fingerprints import Step, class_name, describe, is_static, module_name, mro, namespace
+from torchjit_store.fingerprints import Step, class_name, describe, is_static, module_name, mro, namespace, wrapped_by
 from torchjit_store.ours import is_ours
 
 __all__ = ["follow", "held", "held_by_ours"]
@@ -148,6 +148,7 @@ _STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "item": _item,
     "attr": _attr,
     "slot": _slot,
+    "wrapped": lambda obj, key: wrapped_by(obj),
     "code": _exact(FunctionType, lambda obj, key: obj.__code__),
     "default": _exact(FunctionType, lambda obj, i: (obj.__defaults__ or ())[i]),
     "kwdefault": _exact(FunctionType, _keyword),
@@ -182,9 +183,8 @@ def held(obj: Any) -> Iterator[tuple[Step, Any]]:
     """
     exact = type(obj)
     if _is_ours(obj):
-        own = namespace(obj)
-        if "__wrapped__" in own:
-            yield ("entry", "__wrapped__"), own["__wrapped__"]
+        with contextlib.suppress(LookupError):
+            yield ("wrapped", None), wrapped_by(obj)
     elif type(exact) is type and exact in _HELD:
         yield from _HELD[exact](obj)
     elif issubclass(exact, dict):

@@ -62,7 +62,7 @@ def registered(step: str, name: str) -> Any:
 
 _SAID = {
     "code": "the code of {}", "mro": "the bases of {}", "content": "the content of {}", "cell": "a cell of {}",
-    "class_dict": "the dict of {}", "item_at": "an item of {}", "static": "a class below {}",
+    "class_dict": "the dict of {}", "wrapped": "what {} compiles", "item_at": "an item of {}", "static": "a class below {}",
 }  # fmt: skip
 
 
