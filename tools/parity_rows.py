@@ -7,7 +7,7 @@ from typing import final
 
 import attrs
 
-from torchjit.instead import COMPILER, COMPILER_SETTINGS, DYNAMO, DYNAMO_SETTINGS, OPTIONS
+from torchjit_session.instead import COMPILER, COMPILER_SETTINGS, DYNAMO, DYNAMO_SETTINGS, OPTIONS
 
 __all__ = ["SECTIONS", "Row", "Section"]
 
@@ -128,7 +128,7 @@ _LINKS = {
     "patch_dynamo_config": SETTINGS,
     "prepare_freezing": SETTINGS,
 }
-"""Pages for names of `torchjit.instead`."""
+"""Pages for names of `torchjit_session.instead`."""
 
 
 def _instead(answers: Mapping[str, str]) -> tuple[Row, ...]:

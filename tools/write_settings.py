@@ -13,9 +13,9 @@ from page_writer import DOCS, table, write_or_check
 
 import torchjit
 from torchjit.config import describe_settings
-from torchjit.described import Described, entries_of
 from torchjit.environment import VARIABLES
 from torchjit.options import describe_modes, describe_options
+from torchjit_core.described import Described, entries_of
 from torchjit_report.logs import describe_logs
 
 PAGE = DOCS / "settings.md"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torchjit
-from torchjit import backends, compiler, described
+from torchjit import backends, compiler
 from torchjit.cli import main
 from torchjit.commands import COMMANDS
 from torchjit.config import config
@@ -17,6 +17,7 @@ from torchjit.environment import VARIABLES, read_environment
 from torchjit.kernels import kernel_settings
 from torchjit.options import describe_modes, describe_options, make_options
 from torchjit_backends.options import Options
+from torchjit_core import described
 from torchjit_core.kinds import SWITCH
 from torchjit_core.reasons import MissingPackage, UserError, UserTypeError
 from torchjit_session import stance

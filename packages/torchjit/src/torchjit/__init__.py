@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torchjit import exc, instead
+from torchjit import exc
 from torchjit.backends import (
     get_default_backend,
     list_backends,
@@ -22,6 +22,7 @@ from torchjit.compiler import compile, is_compiled, replace_torch_compile, reset
 from torchjit.config import config
 from torchjit.options import list_mode_options, list_options
 from torchjit.stance import set_stance
+from torchjit_session import instead
 from torchjit_session.callbacks import CompileEvent, on_compile_end, on_compile_start
 from torchjit_session.control import (
     allow_in_graph,

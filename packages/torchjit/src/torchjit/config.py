@@ -18,13 +18,13 @@ from typing import Any, final
 
 import attrs
 
-from torchjit.described import Described, described_fields, kind_of
 from torchjit.environment import read_environment
 from torchjit.exc import UserAttributeError, unknown_name, wrong_type
-from torchjit.instead import SETTINGS
+from torchjit_core.described import Described, described_fields, kind_of
 from torchjit_core.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, SOURCES, number
 from torchjit_core.reasons import reason
 from torchjit_session import upstream
+from torchjit_session.instead import SETTINGS
 from torchjit_session.settings import Comparing, Settings
 from torchjit_store.settings import StoreSettings
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, final, get_args
 
 import attrs
 
-from torchjit.described import Described
 from torchjit.exc import UserError
+from torchjit_core.described import Described
 from torchjit_core.variables import BAD_VARIABLE, ON, flag, one_of, seconds, wrong_variable
 from torchjit_session.settings import ComparingMode
 from torchjit_store.settings import Mode

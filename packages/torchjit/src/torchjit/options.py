@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 
 import torchjit_aot
-from torchjit.described import Described, described_fields, kind_of
 from torchjit.exc import UserError, UserTypeError, unknown_name, wrong_type
-from torchjit.instead import OPTIONS
 from torchjit_backends.options import Options
+from torchjit_core.described import Described, described_fields, kind_of
 from torchjit_core.kinds import SIZES, SWITCH, Kind, number
 from torchjit_core.reasons import reason
+from torchjit_session.instead import OPTIONS
 
 __all__ = ["Options", "describe_modes", "describe_options", "list_mode_options", "list_options", "make_options"]
 
