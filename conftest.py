@@ -21,6 +21,16 @@ _PROCESSES = 2
 os.environ.setdefault("TORCHJIT_STORE", "off")
 
 
+try:
+    from hypothesis import HealthCheck, settings
+except ModuleNotFoundError:  # where a package is tested alone that has no property tests
+    pass
+else:
+    # How long an example takes says how busy the machine is.
+    settings.register_profile("torchjit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("torchjit")
+
+
 def _keep_bytecode() -> None:
     """Of processes that tests start, in a folder of this run, where the environment asks Python to write none.
 
