@@ -58,3 +58,20 @@ def test_names_are_checked_and_the_variable_beats_them() -> None:
         logging.getLogger("torchjit").removeHandler(handler)
         logs.set_logs(dict.fromkeys(logs.log_names(), False))
     assert not events.bytecode_wanted_by and not logs._enabled
+
+
+def test_a_handler_of_the_programs_own_hears_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there before the first log is turned on, as a file of logs is set up."""
+    log = logging.Logger("torchjit")
+    log.parent = logging.RootLogger(logging.WARNING)
+    monkeypatch.setattr(logs, "_log", log)
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        logs.set_logs({"guards": True})
+        events.emit("guards", guards=[{"text": "x is 1"}])
+        assert len(heard) == 1 and log.handlers == [handler]
+    finally:
+        logs.set_logs(dict.fromkeys(logs.log_names(), False))

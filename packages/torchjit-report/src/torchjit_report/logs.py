@@ -251,6 +251,7 @@ def _apply(names: Mapping[str, int]) -> None:
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("[torchjit] %(message)s"))
             _log.addHandler(handler)
+        if _log.level == logging.NOTSET:  # also where the program has a handler of its own
             _log.setLevel(logging.INFO)
 
 
