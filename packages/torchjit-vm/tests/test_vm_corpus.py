@@ -78,7 +78,7 @@ def test_captured(program: Program) -> None:
     module.update(before)
     breaks: list[Any] = [b for c in jit.captured for b in c.breaks]
     if program.breaks is not None:
-        # Fewer where torchjit's other packages are loaded: they teach the VM more of the library.
+        # Fewer where test_vm_extending, which teaches the VM io.StringIO, has run before in the process, or inspect has kept a signature.
         assert len(breaks) <= program.breaks, [(b.reason.id, b.detail) for b in breaks]
 
 
