@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
-import numpy as np
 import pytest
-import torch
 
 from torchjit_core.guards import (
     Ambient,
@@ -33,7 +31,15 @@ from torchjit_guards import GuardProgram
 from torchjit_guards import flat as flat_module
 from torchjit_guards.flat import FlatProgram
 from torchjit_guards.tensors import tensor_test
-from torchjit_guards.torch_support import ambient_guards
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+else:
+    np = pytest.importorskip("numpy")
+    torch = pytest.importorskip("torch")
+
+from torchjit_guards.torch_support import ambient_guards  # noqa: E402  # imports torch
 
 X, Y = Arg.of(0, "x"), Arg.of(1, "y")
 
