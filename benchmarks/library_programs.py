@@ -28,7 +28,7 @@ def measured(name: str, how: str, steps: int) -> Outcome | None:
     """None where the program raised, which is told."""
     try:
         return outcome_of(PROGRAMS[name], how, steps)
-    except Exception:
+    except Exception:  # whatever a library raises: the other programs are measured all the same
         traceback.print_exc()
         return None
 

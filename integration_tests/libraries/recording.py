@@ -61,7 +61,7 @@ class Program:
     body: Body
     graphs: int
     breaks: int = 0
-    tolerance: float = 1e-3
+    tolerance: float = 1e-4
 
 
 @attrs.frozen
@@ -78,7 +78,7 @@ class Outcome:
 PROGRAMS: dict[str, Program] = {}
 
 
-def program(name: str, *packages: str, graphs: int, breaks: int = 0, tolerance: float = 1e-3) -> Callable[[Body], Body]:
+def program(name: str, *packages: str, graphs: int, breaks: int = 0, tolerance: float = 1e-4) -> Callable[[Body], Body]:
     """Register a program under `name`; it is skipped where one of `packages` is absent."""
 
     def registered(body: Body) -> Body:

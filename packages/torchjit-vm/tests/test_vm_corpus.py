@@ -69,6 +69,10 @@ _MODULES = (
 )
 
 
+_SOMETIMES_FEWER = frozenset({"contextlibs", "ctx_redirect", "inspects"})
+"""Where test_vm_extending, which teaches the VM io.StringIO, has run before in the process, or inspect has kept a signature."""
+
+
 @pytest.mark.parametrize("program", CORPUS, ids=[p.function.__name__ for p in CORPUS])
 def test_captured(program: Program) -> None:
     """Equal results, changes, output and exceptions, twice; and no more breaks than stated."""
@@ -78,8 +82,9 @@ def test_captured(program: Program) -> None:
     module.update(before)
     breaks: list[Any] = [b for c in jit.captured for b in c.breaks]
     if program.breaks is not None:
-        # Fewer where test_vm_extending, which teaches the VM io.StringIO, has run before in the process, or inspect has kept a signature.
-        assert len(breaks) <= program.breaks, [(b.reason.id, b.detail) for b in breaks]
+        told = [(b.reason.id, b.detail) for b in breaks]
+        fewer = len(breaks) < program.breaks and program.function.__name__ in _SOMETIMES_FEWER
+        assert fewer or len(breaks) == program.breaks, told
 
 
 @pytest.mark.parametrize("program", CORPUS, ids=[p.function.__name__ for p in CORPUS])
