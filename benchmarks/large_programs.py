@@ -122,18 +122,17 @@ class _Prepared:
 
     @torch.no_grad()
     def _distances(self, inputs: list[torch.Tensor]) -> dict[str, float]:
-        """|result - right result| / |right result|, the right one in float64 where that fits and a recurrent layer allows it."""
+        """|result - right result| / |right result|, the right one in float64 where that fits (elements below 1e-3 on average count as 1e-3: means of what is centred are rounding alone)."""
         try:
             right = copy.deepcopy(self.modules["eager"]).double()(*(x.double() for x in inputs))
+            scale = right.double().norm().clamp(min=1e-3 * math.sqrt(right.numel()))
         except (torch.cuda.OutOfMemoryError, RuntimeError):
             return {}
         found = {}
         for system, call in self.calls.items():
             if system not in self.errors:
                 result = call(*inputs)
-                found[system] = float(
-                    (result.double() - right.double()).norm() / right.double().norm().clamp(min=1e-12)
-                )
+                found[system] = float((result.double() - right).norm() / scale)
                 del result
         return found
 
@@ -172,7 +171,7 @@ def _times(runs: dict[str, Run], flush: torch.Tensor, device: str) -> dict[str, 
         for system, run in runs.items():
             flush.zero_()
             taken[system].append(_milliseconds(run, device))
-        if turn >= 4 and time.perf_counter() - began > 0.6:
+        if turn >= 4 and time.perf_counter() - began > 0.3:
             break
     return {s: statistics.median(t) for s, t in taken.items()}
 
@@ -204,7 +203,33 @@ def _kernels(run: Run) -> list[tuple[float, str]]:
     return [(round(float(e.time_range.elapsed_us()), 1), e.name[:90]) for e in events]
 
 
-def _work(options: argparse.Namespace, queue: Any, compiled: Any, alone: Any, results: Any) -> None:
+class _Memory:
+    """What of the card's memory the processes may use together while they compile."""
+
+    def __init__(self, context: Any, gigabytes: float) -> None:
+        self._most, self._left, self._changed = gigabytes, context.Value("d", gigabytes), context.Condition()
+
+    @contextlib.contextmanager
+    def lent(self, gigabytes: float) -> Iterator[None]:
+        gigabytes = min(gigabytes, self._most)
+        with self._changed:
+            self._changed.wait_for(lambda: self._left.value >= gigabytes)
+            self._left.value -= gigabytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left.value += gigabytes
+                self._changed.notify_all()
+
+
+def _gigabytes(program: Program, small: bool) -> float:
+    """What a program needs for its inputs, results and what lies between, three compilers at once: a guess."""
+    _, inputs = program.make(Sizes("meta", small))
+    return 10e-9 * sum(x.nbytes for x in inputs)
+
+
+def _work(options: argparse.Namespace, queue: Any, compiled: Any, alone: Any, memory: _Memory, results: Any) -> None:
     """Compile programs until none is left; then, when everybody is done, time them."""
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
@@ -241,9 +266,9 @@ def _work(options: argparse.Namespace, queue: Any, compiled: Any, alone: Any, re
 def _rows(options: argparse.Namespace, count: int) -> Iterator[dict[str, Any]]:
     context = multiprocessing.get_context("spawn")
     queue, results, alone = context.Queue(), context.Queue(), context.Lock()
-    compiled = context.Barrier(options.workers)
+    compiled, memory = context.Barrier(options.workers), _Memory(context, 60)
     workers = [
-        context.Process(target=_work, args=(options, queue, compiled, alone, results), daemon=True)
+        context.Process(target=_work, args=(options, queue, compiled, alone, memory, results), daemon=True)
         for _ in range(options.workers)
     ]
     for worker in workers:
@@ -276,8 +301,10 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _is_wrong(row: dict[str, Any]) -> bool:
+    """Twice eager's distance; or TF32's where a convolution of another layout gets it and eager's does not."""
     distance = row.get("distance", {})
-    return "torchjit" in distance and not distance["torchjit"] <= 2 * distance["eager"] + 1e-5
+    most = 1e-3 if any(word in row["name"] for word in ("conv", "depthwise", "transposed")) else 1e-5
+    return "torchjit" in distance and not distance["torchjit"] <= 2 * distance["eager"] + most
 
 
 def _summary(rows: list[dict[str, Any]], by: str) -> None:
