@@ -21,7 +21,7 @@ from torch.nn import functional as F
 class Block(nn.Module):
     """Attention over a cache, gated MLP."""
 
-    def __init__(self, dim: int, heads: int, hidden: int, length: int) -> None:
+    def __init__(self, dim: int, heads: int, hidden: int, length: int, batch: int = 1) -> None:
         super().__init__()
         self.heads = heads
         self.n1, self.n2 = nn.RMSNorm(dim), nn.RMSNorm(dim)
@@ -29,38 +29,45 @@ class Block(nn.Module):
         self.o = nn.Linear(dim, dim, bias=False)
         self.gate, self.up = nn.Linear(dim, hidden, bias=False), nn.Linear(dim, hidden, bias=False)
         self.down = nn.Linear(hidden, dim, bias=False)
-        self.register_buffer("keys", torch.zeros(1, heads, length, dim // heads))
-        self.register_buffer("values", torch.zeros(1, heads, length, dim // heads))
+        self.register_buffer("keys", torch.zeros(batch, heads, length, dim // heads))
+        self.register_buffer("values", torch.zeros(batch, heads, length, dim // heads))
 
     def forward(self, x: torch.Tensor, at: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """x: [1, 1, dim]; at: [1], the position; mask: [1, length]."""
-        q, k, v = self.qkv(self.n1(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        """x: [batch, 1, dim]; at: [1], the position; mask: [1, length]."""
+        batch = x.shape[0]
+        q, k, v = self.qkv(self.n1(x)).view(batch, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         self.keys.index_copy_(2, at, k)
         self.values.index_copy_(2, at, v)
         y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
-        x = x + self.o(y.transpose(1, 2).reshape(1, 1, -1))
+        x = x + self.o(y.transpose(1, 2).reshape(batch, 1, -1))
         return x + self.down(F.silu(self.gate(self.n2(x))) * self.up(self.n2(x)))
 
 
 class Decoder(nn.Module):
     """One step: the next token of the last one."""
 
-    def __init__(self, layers: int, dim: int = 2048, heads: int = 16, hidden: int = 5632, vocab: int = 32000) -> None:
+    def __init__(
+        self, layers: int, dim: int = 2048, heads: int = 16, hidden: int = 5632, vocab: int = 32000, batch: int = 1
+    ) -> None:
         super().__init__()
         self.length = 512
         self.embed = nn.Embedding(vocab, dim)
-        self.blocks = nn.ModuleList([Block(dim, heads, hidden, self.length) for _ in range(layers)])
+        self.blocks = nn.ModuleList([Block(dim, heads, hidden, self.length, batch) for _ in range(layers)])
         self.norm = nn.RMSNorm(dim)
         self.head = nn.Linear(dim, vocab, bias=False)
         self.register_buffer("positions", torch.arange(self.length))
 
     def forward(self, token: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-        """token, at: [1] of int64; returns [1]."""
-        x = self.embed(token)[None]
+        """token: [batch], at: [1] of int64; returns [batch]."""
+        return self.logits(token, at).argmax(-1)
+
+    def logits(self, token: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        """As `forward`; returns [batch, vocab]."""
+        x = self.embed(token)[:, None]
         mask = (self.positions <= at)[None]
         for block in self.blocks:
             x = block(x, at, mask)
-        return self.head(self.norm(x))[0].argmax(-1)
+        return self.head(self.norm(x))[:, 0]
 
 
 @torch.no_grad()
