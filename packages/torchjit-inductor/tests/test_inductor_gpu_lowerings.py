@@ -269,3 +269,42 @@ def test_short_rows_are_sorted_in_registers() -> None:
 )
 def test_long_rows_and_elements_of_64_bits_are_sorted_by_aten(x: torch.Tensor) -> None:
     assert len(aten_calls(lowered(traced(lambda x: torch.sort(x, stable=True), [x])))) == 1
+
+
+def _scale(x: torch.Tensor) -> torch.Tensor:
+    """A square root that the CPU takes, as attention of DeBERTa has it: the pass over constants computes it."""
+    return x / torch.full((), 40.0).sqrt().to(x.dtype)
+
+
+def _masked(x: torch.Tensor) -> torch.Tensor:
+    low = torch.full((), float("-inf"))
+    return torch.where(x > torch.full((), 0.5), x, low).softmax(-1)
+
+
+def _other_types(x: torch.Tensor) -> list[torch.Tensor]:
+    """Whole numbers, and a number that bfloat16 rounds."""
+    tenth = torch.full((), 0.1, dtype=torch.bfloat16)
+    return [torch.clamp(x + torch.full((), 3), max=torch.full((), 2)), x.bfloat16() * tenth, x * tenth]
+
+
+def _filled(x: torch.Tensor) -> torch.Tensor:
+    return x.masked_fill(x > 0, torch.full((), torch.finfo(x.dtype).min))
+
+
+@pytest.mark.parametrize("function", [_scale, _masked, _other_types, _filled])
+def test_known_scalars_of_the_cpu_are_numbers_of_kernels(function: Callable[..., Any]) -> None:
+    x = torch.randn(6, 40)
+    program = lowered(traced(function, [x]))
+    kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+    assert len(kernels) == 1 and kernels[0].device.type == "cuda"
+    assert not aten_calls(program)
+    wanted = function(x)
+    for made, like in zip(results(program, [x]), wanted if isinstance(wanted, list) else [wanted], strict=True):
+        torch.testing.assert_close(made, like, atol=0.02 if like.dtype == torch.bfloat16 else 1e-6, rtol=1e-5)
+
+
+def test_a_scalar_of_the_cpu_that_each_call_may_change_is_left_to_aten() -> None:
+    with FakeTensorMode():
+        x, scale = torch.empty(6, 40, device="cuda"), torch.empty(())
+        gm = make_fx(lambda x, scale: x * scale + 1)(x, scale)
+    assert aten_calls(lowered(gm)) == [aten.mul.Tensor]
