@@ -547,3 +547,23 @@ def test_a_broken_lowering_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(LOWERINGS, torch.ops.aten.sin.default, broken)
     with using_policy(FailurePolicy(raises=True)), pytest.raises(Exception, match="oops"):
         compiled(lambda x: x.sin(), (sample(5),))
+
+
+def test_a_view_is_stored_as_what_it_shows_would_be() -> None:
+    """What an image that is enlarged is computed from has its channels innermost where the image would have."""
+
+    def enlarged(x: torch.Tensor) -> list[torch.Tensor]:
+        return [F.silu(x).view(2, 8, 5, 1, 6, 1).expand(2, 8, 5, 2, 6, 2).clone().view(2, 8, 10, 12)]
+
+    def repeated(x: torch.Tensor) -> list[torch.Tensor]:
+        return [F.silu(x).unsqueeze(3).expand(2, 8, 5, 2, 6).clone()]
+
+    for fn in (enlarged, repeated):
+        inputs = (torch.randn(2, 8, 5, 6),)
+        gm = trace(fn, inputs)
+        silu = next(n for n in gm.graph.nodes if "silu" in n.name)
+        program = lower_graph(gm, "g", {silu})
+        assert tuple(s.value for s in program.buffers["expand"].strides)[:3] == (240, 1, 48)
+        run_program(fn, inputs, program)
+        row_major = lower_graph(gm, "g", set()).buffers["expand"]
+        assert [s.value for s in row_major.strides][:3] == [240, 30, 6]

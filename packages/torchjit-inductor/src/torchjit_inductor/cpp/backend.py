@@ -15,6 +15,7 @@ from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
 from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
+from torchjit_inductor.cpp.channel_groups import split_groups
 from torchjit_inductor.cpp.kernel import can_fail, generate, heading
 from torchjit_inductor.cpp.pieces import chooses_piece
 from torchjit_inductor.cpp.plan import Plan
@@ -23,6 +24,7 @@ from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, rewrite_stores
 from torchjit_inductor.ir.values import Value
+from torchjit_inductor.passes import Pass
 from torchjit_inductor.settings import InductorSettings
 
 __all__ = ["CBackend", "whole_file"]
@@ -55,6 +57,10 @@ class CBackend(KernelBackend):
         return plan.vector is not None and any(
             chooses_piece(v) and plan.vector.symbol in v.args[0].data.index.symbols for v in plan.kernel.values
         )
+
+    def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
+        """Reductions over few neighbouring channels first go channel by channel."""
+        return (split_groups,)
 
     def compile(
         self, kernels: Sequence[LoopKernel], buffers: Mapping[str, Buffer], *, graph: str, hints: Mapping[Symbol, int]

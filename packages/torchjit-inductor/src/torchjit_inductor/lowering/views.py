@@ -123,7 +123,7 @@ def dims_of(dims: int | Sequence[int], rank: int) -> list[int]:
     return [dim_of(d, rank) for d in ((dims,) if isinstance(dims, int) else dims)]
 
 
-def view(tensor: Lowered, meta: TensorMeta, back: Callable[[Index], Index]) -> Lowered:
+def view(tensor: Lowered, meta: TensorMeta, back: Callable[[Index], Index]) -> Lazy:
     """A tensor of the sizes of `meta` whose element at i is that of `tensor` at `back(i)`."""
     return Lazy(meta.sizes, tensor.dtype, tensor.device, lambda p: tensor.value(p.at(back(p.index))))
 
@@ -137,22 +137,26 @@ def _restrided(tensor: Strided, sizes: Index, strides: Index, offset: Expr | Non
 @lowering("view", "_unsafe_view", "reshape", "_reshape_alias", "flatten.using_ints", "unflatten.int")
 def _reshape(b: Builder, meta: TensorMeta, x: Lowered, *_: object, **__: object) -> Lowered:
     if isinstance(x, Strided):
-        strides = reshape_strides(x, meta.sizes)
+        strides = reshape_strides(x.sizes, x.strides, meta.sizes)
         if strides is not None:
             return _restrided(x, meta.sizes, strides)
     # Whether the sizes can be matched shows now, not when the formula is used.
     reshape_index(tuple(constant(0) for _ in meta.sizes), meta.sizes, x.sizes)
-    return view(x, meta, lambda i: reshape_index(i, meta.sizes, x.sizes))
+    made = view(x, meta, lambda i: reshape_index(i, meta.sizes, x.sizes))
+    if isinstance(x, Lazy) and x.layout is not None:
+        # If it is put into memory, then as what it shows would be: with the channels innermost, for example.
+        made.layout = reshape_strides(x.sizes, x.layout, meta.sizes)
+    return made
 
 
-def reshape_strides(x: Strided, sizes: Index) -> Index | None:
-    """Strides of a view of `x` with other sizes, or None if there is none."""
+def reshape_strides(old_sizes: Index, old_strides: Index, sizes: Index) -> Index | None:
+    """Strides of a view with other sizes, or None if there is none."""
     strides: list[Expr] = []
     a = b = 0
-    while a < len(x.sizes) or b < len(sizes):
-        a_end, b_end = _group(x.sizes, a, sizes, b)
+    while a < len(old_sizes) or b < len(sizes):
+        a_end, b_end = _group(old_sizes, a, sizes, b)
         # Within a group the old dimensions must walk on from one another.
-        old = [(n, s) for n, s in zip(x.sizes[a:a_end], x.strides[a:a_end], strict=True) if n.value != 1]
+        old = [(n, s) for n, s in zip(old_sizes[a:a_end], old_strides[a:a_end], strict=True) if n.value != 1]
         for (_, outer), (size, inner) in itertools.pairwise(old):
             if outer is not inner * size:
                 return None
@@ -238,7 +242,10 @@ def _unsqueeze(b: Builder, meta: TensorMeta, x: Lowered, dim: int) -> Lowered:
     dim = dim + len(x.sizes) + 1 if dim < 0 else dim
     if isinstance(x, Strided):
         return _restrided(x, meta.sizes, (*x.strides[:dim], meta.strides[dim], *x.strides[dim:]))
-    return view(x, meta, lambda i: (*i[:dim], *i[dim + 1 :]))
+    made = view(x, meta, lambda i: (*i[:dim], *i[dim + 1 :]))
+    if isinstance(x, Lazy) and x.layout is not None:
+        made.layout = (*x.layout[:dim], meta.strides[dim], *x.layout[dim:])
+    return made
 
 
 @lowering("squeeze", "squeeze.dim", "squeeze.dims")
