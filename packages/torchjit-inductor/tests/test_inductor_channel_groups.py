@@ -25,7 +25,7 @@ def statistics(x: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
 
 def of_groups(x: Tensor) -> list[Tensor]:
     """Other reductions than norms, and several of them."""
-    groups = x.permute(0, 2, 3, 1).unflatten(3, (-1, 4))
+    groups = x.permute(0, 2, 3, 1).view(*x.shape[:1], *x.shape[2:], -1, 4)
     return [groups.sum((1, 2, 4)), groups.amax((1, 2, 4)) - groups.amin((1, 2, 4)), groups.var((1, 2, 4))]
 
 
