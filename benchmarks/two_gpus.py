@@ -293,7 +293,7 @@ def rank_main(args: argparse.Namespace) -> None:
         rank=int(rank),
         world_size=int(world),
         timeout=datetime.timedelta(seconds=args.limit),
-        **({"device_id": device} if args.device == "cuda" else {}),
+        device_id=device if args.device == "cuda" else None,
     )
     label = {"case": name, "system": system, "rank": int(rank)}
     try:

@@ -211,12 +211,12 @@ class Trained:
 
 KINDS: dict[Kind, tuple[int, int] | None] = {
     replicas_of_compiled: (1, 0),
-    compiled_replicas: None,
+    compiled_replicas: (1, 0),
     unused_parameters: None,
     compressed_gradients: (1, 0),
-    sharded_blocks: None,  # the hooks of `fully_shard` are between the graphs
-    compiled_around_shards: None,
-    sharded_in_mixed_precision: None,
+    sharded_blocks: (2, 0),  # of equal blocks, the first of which is given what needs no gradient
+    compiled_around_shards: (2, 2),
+    sharded_in_mixed_precision: (2, 0),
     sharded_with_compiled_step: None,
     tensor_parallel: (1, 0),
     sequence_parallel: (1, 0),

@@ -44,6 +44,7 @@ def capture_policy(terms: Terms) -> torchjit_vm.CapturePolicy:
         class_makers=CLASS_MAKERS,
         order_free=ORDER_FREE,
         whole_calls=(torchjit_fx.NUMPY, torchjit_fx.PARAMETER),
+        whole_callers={disabling.SHARD_HOOK: inlining.MODULE_CALLS},
         interception=_FUNCTION_MODES,
         is_user_code=inlining.is_user_code,
         step_limit=settings.unroll_limit,

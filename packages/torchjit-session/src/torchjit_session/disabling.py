@@ -20,7 +20,16 @@ from torchjit_session import control, upstream
 if TYPE_CHECKING:
     from torchjit_vm import LeftAlone
 
-__all__ = ["DISABLED", "EXPLICIT_BREAK", "NOT_CALLABLE", "disable", "is_disabled", "leaves_first_call", "left_alone"]
+__all__ = [
+    "DISABLED",
+    "EXPLICIT_BREAK",
+    "NOT_CALLABLE",
+    "SHARD_HOOK",
+    "disable",
+    "is_disabled",
+    "leaves_first_call",
+    "left_alone",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -53,6 +62,12 @@ FORBIDDEN = reason(
     "call of a function under torchjit.forbid_in_graph",
     "The program asked for an error where compiled code calls this function.",
     "Call it outside of compiled code, or below torchjit.disable.",
+)
+SHARD_HOOK = reason(
+    "TJ-API-078",
+    "hook of fully_shard inside of a compiled module",
+    "Hooks of FSDP gather and free parameters between graphs, so the call of the sharded module is left to Python, and what it computes is a graph of its own.",
+    "Nothing: parameters are gathered ahead as in eager mode. Compile each block to have no graph around them.",
 )
 _DISABLED = "_torchjit_disabled"
 _ALONE = "_torchjit_alone"
@@ -172,10 +187,15 @@ def left_alone(fn: object) -> LeftAlone | None:
             return _left_alone(FORBIDDEN, forbidden=True)
         if fn in control.DISALLOWED:
             return _left_alone(DISALLOWED)
+    if type(fn) is types.FunctionType and fn.__module__ == _SHARD_HOOKS:
+        return _left_alone(SHARD_HOOK)
     said = upstream.marked(fn, _DISABLED)
     if said is None:
         said = upstream.disabled_message(fn)
     return None if said is None else _left_alone(DISABLED, said)
+
+
+_SHARD_HOOKS = "torch.distributed.fsdp._fully_shard._fsdp_state"
 
 
 def _left_alone(*why: Any, **kind: Any) -> LeftAlone:

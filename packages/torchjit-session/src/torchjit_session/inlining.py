@@ -25,6 +25,7 @@ from torchjit_session import control
 __all__ = [
     "GLOBAL_HOOKS",
     "HOOKS",
+    "MODULE_CALLS",
     "TAGGING",
     "TOLD_OF_TRACING",
     "forwarding_of",
@@ -190,6 +191,13 @@ HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_p
 GLOBAL_HOOKS = tuple(
     f"_global{name}" for name in ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
 )
+MODULE_CALLS = frozenset(
+    code
+    for function in (torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl)
+    for code in (function.__code__, *function.__code__.co_consts)
+    if isinstance(code, types.CodeType)
+)
+"""Code of `nn.Module.__call__`, up to where it calls hooks and `forward`."""
 _OUTER_NAMES = ("_compiled_call_impl", "_call_impl")
 
 

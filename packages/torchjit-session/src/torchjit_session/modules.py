@@ -8,6 +8,7 @@ import copyreg
 import functools
 import inspect
 import re
+import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping
@@ -48,10 +49,9 @@ def compiled_module(
     if hasattr(original_class, "_torchjit_original"):
         module = module._torchjit_original  # type: ignore[assignment]
         original_class = type(module)
-    door = start(_plain_call(original_class), original_class.__qualname__, _parameters(module))
+    calls = _calls(module, original_class, start)
     members = {
-        # A bound method is no descriptor of the new instance: `self` in the region is the original module.
-        "__call__": types.MethodType(door, module),
+        **calls,
         "__reduce_ex__": _reduce,
         "__class__": property(class_for_libraries, _set_class),
         "__copy__": _copy,
@@ -64,11 +64,9 @@ def compiled_module(
         "_load_from_state_dict": _load_from_state_dict,
         "_torchjit_original": module,
         "_torchjit_class": original_class,
-        "_torchjit_door": door,
         "_torchjit_start": (start, again, arguments),
         "_compile_kwargs": dict(arguments),
         "dynamo_ctx": staticmethod(again),
-        "compiled": getattr(door, "compiled"),  # noqa: B009
     }
     if not hasattr(module, "_orig_mod"):
         members["_orig_mod"] = module  # the name by which libraries look for it
@@ -76,6 +74,7 @@ def compiled_module(
     subclass = _class_below(original_class, _metaclass(cast(Any, type(original_class))), members)
     made: _M = object.__new__(subclass)
     object.__setattr__(made, "__dict__", module.__dict__)
+    _share_state(made, module)
     # Weakly: the module may hold what was made of it, which then goes with a collection.
     weakref.finalize(made, _let_go, weakref.ref(subclass)).atexit = False
     return made
@@ -91,6 +90,75 @@ def _let_go(subclass: weakref.ref[type]) -> None:
     for name in _HOLDING if cls is not None else ():
         if name in cls.__dict__:
             type.__delattr__(cls, name)
+
+
+def _calls(module: torch.nn.Module, cls: type, start: Callable[..., FrontDoor]) -> dict[str, Any]:
+    """The members of the class of a compiled module that are called, and what they lead to.
+
+    Args:
+        module: the original.
+        cls: the class whose instance is called; that of the original, or one that a library put over it.
+        start: as in `compiled_module`.
+    """
+    name = _first_compiled(module, cls)
+    label = type(module).__qualname__
+    if name == "__call__":
+        door = start(_plain_call(type(module)), label, _parameters(module))
+        calls: dict[str, Any] = {}
+    else:
+        function = getattr(module, name).__func__
+        door = start(function, label, _parameters(cast(Any, module.module) if name == _REPLICATED else module))
+        calls = {"__call__": _plain_call(type(module))}
+    # A bound method is no descriptor of the new instance: `self` in the region is the original module.
+    return {
+        **calls,
+        name: types.MethodType(door, module),
+        "_torchjit_door": door,
+        "compiled": getattr(door, "compiled"),  # noqa: B009
+    }
+
+
+_REPLICATED = "_run_ddp_forward"
+
+
+def _first_compiled(module: torch.nn.Module, cls: type) -> str:
+    """Where compiled code begins: behind the hooks that gather parameters, and behind what broadcasts buffers.
+
+    Both run in Python before each call and after it, and cannot be captured. What they surround is captured without a break.
+    """
+    name = "__call__"
+    if issubclass(cls, torch.nn.parallel.DistributedDataParallel):
+        name = name if module._delay_all_reduce_all_params else _REPLICATED
+    elif _is_sharded(cls):
+        state = _sharded_state(module)
+        # Of modules that are sharded as one, hooks look for the one that was given.
+        name = "forward" if state is None or len(state._modules) == 1 else name
+    method: Any = getattr(module, name, None)
+    plain = isinstance(method, types.MethodType) and isinstance(method.__func__, types.FunctionType)
+    return name if plain and name not in module.__dict__ else "__call__"
+
+
+def _is_sharded(cls: type) -> bool:
+    """Is it a class that `fully_shard` makes?"""
+    sharded = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    return sharded is not None and issubclass(cls, sharded)
+
+
+def _states() -> Any:
+    """Of each module what torch.distributed keeps beside it; empty where that is not loaded."""
+    return getattr(sys.modules.get("torch.distributed._composable_state"), "_module_state_mapping", {})
+
+
+def _sharded_state(module: torch.nn.Module) -> Any:
+    held = _states().get(module)
+    return None if held is None else held()
+
+
+def _share_state(made: torch.nn.Module, module: torch.nn.Module) -> None:
+    """A compiled module is sharded if its original is: methods of `FSDPModule`, and modules around it that are sharded, find that."""
+    states = _states()
+    if module in states:
+        states[made] = states[module]
 
 
 def _plain_call(cls: type[torch.nn.Module]) -> types.FunctionType:
@@ -190,11 +258,15 @@ def class_for_libraries(self: Any) -> type:
 def _set_class(self: Any, value: Any) -> None:
     """Libraries put a class of their own over the one that they find, as FSDP does.
 
-    What a parametrization's adds, compiled code meets in the original: that gets a like class.
+    What a parametrization's adds, compiled code meets in the original: that gets a like class. Below hooks of FSDP compiled
+    code begins elsewhere.
     """
     original = self._torchjit_original
     put = object.__dict__["__class__"].__set__
     put(self, value)
+    if _is_sharded(value) and _first_compiled(original, value) != "__call__":
+        for name, member in _calls(original, value, self._torchjit_start[0]).items():
+            type.__setattr__(value, name, member)
     if getattr(value, "_torchjit_original", None) is not original:
         return  # a class of the program's: it is compiled no more
     if "_torchjit_class" in vars(value):

@@ -6,7 +6,7 @@ import collections
 import functools
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from types import CodeType, FunctionType
 from typing import Any, cast, final
 
@@ -310,6 +310,8 @@ class _Capture:
             raise BreakForbidden(why)
         if why.reason in self.policy.whole_calls:
             self._leave_whole_call(why)
+        if why.reason in self.policy.whole_callers:
+            self._leave_callers(why, self.policy.whole_callers[why.reason])
         record = GraphBreakRecord(why.reason, why.detail, why.location, stack, domain.frame_receivers())
         boundary = why.reason is BOUNDARY or why.reason is OPAQUE_ITERATOR
         frames = list(vm.frames)
@@ -330,6 +332,16 @@ class _Capture:
         outermost: Frame[Value] | None = None
         for frame in reversed(self.vm.frames[1:]):
             if any(map(holds_leaf, frame.fast)) or (outermost is not None and any(map(holds_leaf, frame.stack))):
+                break
+            outermost = frame
+        if outermost is not None:
+            raise Restart(outermost.born, why)
+
+    def _leave_callers(self, why: GraphBreak, callers: Container[CodeType]) -> None:
+        """Start again and break at the call of the outermost of these functions, if it is not the region's own."""
+        outermost: Frame[Value] | None = None
+        for frame in reversed(self.vm.frames[1:]):
+            if frame.code.code not in callers:
                 break
             outermost = frame
         if outermost is not None:

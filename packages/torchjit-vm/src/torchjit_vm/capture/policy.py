@@ -265,6 +265,8 @@ class CapturePolicy:
         order_free: code of functions of a library that go through sets and give the same in whatever order.
         whole_calls: reasons for which the outermost inlined call that holds no leaf runs for real, as a whole: what
             breaks there would break again and again.
+        whole_callers: of a reason the code of functions of a library. Where such functions, one called by the other, lead to
+            what breaks, the call of the outermost one runs for real, as a whole.
         interception: the program's stack of interceptors, if there is such a thing. While it is not empty,
             `CaptureContext.state("intercepted")` says how many there are.
         is_user_code: does this code belong to the user (for source locations)?
@@ -293,6 +295,7 @@ class CapturePolicy:
     class_makers: Collection[type] = ()
     order_free: Container[CodeType] = ()
     whole_calls: Collection[Reason] = ()
+    whole_callers: Mapping[Reason, Container[CodeType]] = attrs.field(factory=dict)
     interception: Interception | None = None
     is_user_code: Callable[[CodeType], bool] = lambda code: True
     step_limit: int = 2_000_000
