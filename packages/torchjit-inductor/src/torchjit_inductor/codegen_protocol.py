@@ -93,9 +93,9 @@ class KernelBackend(Protocol):
         """Why this backend cannot compile the kernel, or None when it can."""
         return None
 
-    def by_lanes(self, kernel: LoopKernel) -> bool:
-        """Would the kernel's vectors be filled lane by lane, because of pieces that are read from different places?"""
-        return False
+    def unwanted(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> str | None:
+        """What this backend is so bad at in the kernel that two kernels would be better, or None. Asked of fusions."""
+        return None
 
     def takes_product(self, product: MatrixProduct) -> bool:
         """May a product of matrices be better computed by a kernel (a `dot`) than by aten? May measure it."""

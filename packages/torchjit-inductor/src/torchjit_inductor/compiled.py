@@ -272,7 +272,7 @@ class Inductor:
                 hints,
                 FusionLimits(epilogues=self.settings.epilogue_fusion),
                 accepts=lambda kernel: self._refusal(kernel, program.buffers) is None,
-                by_lanes=lambda kernel: self._backend(kernel.device.type).by_lanes(kernel),
+                unwanted=lambda kernel: self._backend(kernel.device.type).unwanted(kernel, program.buffers, hints),
                 explain=explain,
             )
 

@@ -46,17 +46,19 @@ class CBackend(KernelBackend):
         self._vector_bytes = settings.vector_bytes or default_vector_bytes()
         self._texts: dict[tuple[object, ...], str] = {}
 
-    def by_lanes(self, kernel: LoopKernel) -> bool:
-        """Is it a reduction along whose vectors a concatenation or padding changes from piece to piece?
+    def unwanted(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> str | None:
+        """Reductions along whose vectors a concatenation or padding changes from piece to piece: these are filled lane by lane.
 
         Pointwise kernels have a loop for each piece (`Plan.segments`).
         """
         if not kernel.inner or not any(chooses_piece(v) for v in kernel.values):
-            return False
-        plan = Plan(kernel, self._vector_bytes, 1)
-        return plan.vector is not None and any(
-            chooses_piece(v) and plan.vector.symbol in v.args[0].data.index.symbols for v in plan.kernel.values
-        )
+            return None
+        vector = (plan := Plan(kernel, self._vector_bytes, 1)).vector
+        if vector is None:
+            return None
+        pieces = [v for v in plan.kernel.values if chooses_piece(v)]
+        along = any(vector.symbol in v.args[0].data.index.symbols for v in pieces)
+        return "the reduction would read the pieces of a row lane by lane" if along else None
 
     def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """Reductions over few neighbouring channels first go channel by channel."""

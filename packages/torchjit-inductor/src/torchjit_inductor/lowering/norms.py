@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
 import attrs
 import torch
 
-from torchjit_core.expr import constant
+from torchjit_core.expr import Expr, constant
 from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, apply, cast, reduce
@@ -207,20 +208,49 @@ def _batch_norm_training(
     _one_compute_dtype(x, weight, bias, *(running or ()))
     split = _channel(x)
 
-    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
+    def statistics(read: Read, outer: Index, inner: Index) -> list[Value]:
         v = read(x, split.index(outer, inner))
         mean, m2 = reduce("welford_mean", v), reduce("welford_m2", v)
         n = count_value(split.count, v.dtype)
-        invstd = apply("rsqrt", m2 / n + eps)
-        y = (v - mean) * _affine(invstd, read, outer, weight, None)
-        made = [_affine(y, read, outer, None, bias), mean, invstd]
+        made = [mean, apply("rsqrt", m2 / n + eps)]
         if running is not None:
             unbiased = m2 / (n - 1)
             for old, new in zip(running, (mean, unbiased), strict=True):
                 made.append(new * momentum + read(old, outer) * (1 - momentum))
         return made
 
-    return over(b, split, [split.full_output(present[0]), *map(split.outer_output, present[1:])], body)
+    def normalized(v: Value, mean: Value, invstd: Value, read: Read, channel: Index) -> Value:
+        y = (v - mean) * _affine(invstd, read, channel, weight, None)
+        return _affine(y, read, channel, None, bias)
+
+    outputs = [split.outer_output(m) for m in present[1:]]
+    if _formulas_pay(x, *present[1:3]):
+        made = over(b, split, outputs, statistics)
+        mean, invstd = made[:2]
+
+        def formula(point: Point) -> Value:
+            channel, read = (point.index[1],), _reader(point)
+            return normalized(x.value(point), read(mean, channel), read(invstd, channel), read, channel)
+
+        return (Lazy(x.sizes, present[0].dtype, present[0].device, formula), *made)
+
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
+        known = statistics(read, outer, inner)
+        return [normalized(read(x, split.index(outer, inner)), known[0], known[1], read, outer), *known]
+
+    return over(b, split, [split.full_output(present[0]), *outputs], body)
+
+
+def _formulas_pay(x: Lowered, *statistics: TensorMeta) -> bool:
+    """May the result of a norm be a formula over statistics in memory?
+
+    On a GPU kernels that read it then do without it, such as a pooling. Where it is stored, formula and statistics are one kernel again.
+    """
+    return x.device.type == "cuda" and all(m.dtype == compute_dtype(x.dtype) for m in statistics)
+
+
+def _reader(point: Point) -> Read:
+    return lambda t, index: t.value(point.at(index))
 
 
 @lowering("native_batch_norm_backward")
@@ -279,11 +309,35 @@ def _group_norm(
     def place(o: Index, i: Index) -> Index:
         return (o[0], o[1] * per_group + i[0], *i[1:])
 
-    def body(read: Read, o: Index, i: Index) -> list[Value]:
+    def statistics(read: Read, o: Index, i: Index) -> list[Value]:
         v = read(x, place(o, i))
-        mean = reduce("welford_mean", v)
-        rstd = apply("rsqrt", reduce("welford_m2", v) / count_value(element_count(inner), v.dtype) + eps)
-        return [_affine((v - mean) * rstd, read, (o[1] * per_group + i[0],), weight, bias), mean, rstd]
+        return [
+            reduce("welford_mean", v),
+            apply("rsqrt", reduce("welford_m2", v) / count_value(element_count(inner), v.dtype) + eps),
+        ]
 
+    def normalized(v: Value, mean: Value, rstd: Value, read: Read, channel: Expr) -> Value:
+        return _affine((v - mean) * rstd, read, (channel,), weight, bias)
+
+    def body(read: Read, o: Index, i: Index) -> list[Value]:
+        mean, rstd = statistics(read, o, i)
+        index = place(o, i)
+        return [normalized(read(x, index), mean, rstd, read, index[1]), mean, rstd]
+
+    strides = Split.of(x, None).strides
+    reduction = functools.partial(
+        b.reduction, outer, inner,
+        outer_strides=None if strides is None else (strides[0], strides[1] * per_group),
+        inner_strides=None if strides is None else strides[1:],
+    )  # fmt: skip
     per_row = [Output(m, True, lambda o, i: o) for m in (mean_meta, rstd_meta)]
-    return b.reduction(outer, inner, [Output(out, False, place), *per_row], body)
+    if not _formulas_pay(x, mean_meta, rstd_meta):
+        return reduction([Output(out, False, place), *per_row], body)
+    mean, rstd = reduction(per_row, statistics)
+
+    def formula(point: Point) -> Value:
+        (image, channel), read = point.index[:2], _reader(point)
+        row = (image, channel // per_group)
+        return normalized(x.value(point), read(mean, row), read(rstd, row), read, channel)
+
+    return Lazy(x.sizes, out.dtype, out.device, formula), mean, rstd

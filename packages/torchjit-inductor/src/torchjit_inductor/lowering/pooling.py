@@ -23,6 +23,8 @@ __all__: list[str] = []
 Numbers: TypeAlias = "int | Sequence[int]"
 """One for each of two dimensions; one for both."""
 MAX_WINDOW = 16
+MAX_COMPUTED = 192
+"""Operations of all elements of a window that a kernel computes itself rather than read them from memory."""
 MAX_SUMMED = 25
 """A sum over a window has fewer operations than a maximum with its position."""
 
@@ -46,7 +48,7 @@ def _max_pool2d(
     if _pair(dilation) != (1, 1) or ceil_mode or size[0] * size[1] > MAX_WINDOW or not is_float(x.dtype):
         raise NotLowered("a large or dilated window")
     height, width = x.sizes[-2], x.sizes[-1]
-    held = b.materialize(x)
+    held = x if _reads_formula(b, x, size, step) else b.materialize(x)
 
     def window(point: Point) -> Iterator[tuple[Index, Value]]:
         """Positions and values. What lies in the padding repeats the border, which is in the window too."""
@@ -72,6 +74,15 @@ def _max_pool2d(
         Lazy(values.sizes, values.dtype, values.device, largest),
         Lazy(indices.sizes, indices.dtype, indices.device, position),
     )
+
+
+def _reads_formula(b: Builder, x: Lowered, size: tuple[int, int], step: tuple[int, int]) -> bool:
+    """Does a kernel for a GPU best compute the elements of windows itself: each is in one, and they are few and cheap?"""
+    if x.device.type != "cuda" or step[0] < size[0] or step[1] < size[1]:
+        return False
+    cost = b.cost(x)
+    own = cost.nodes - cost.loads + 1  # what else is read is the same for all elements, or for many
+    return not cost.heavy and own * size[0] * size[1] <= MAX_COMPUTED
 
 
 def _clamped(at: Expr, size: Expr, *, lower: bool, upper: bool) -> Expr:

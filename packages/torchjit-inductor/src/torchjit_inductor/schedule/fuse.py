@@ -78,7 +78,7 @@ def fuse(
     hints: Mapping[Symbol, int],
     limits: FusionLimits | None = None,
     accepts: Callable[[LoopKernel], bool] | None = None,
-    by_lanes: Callable[[LoopKernel], bool] | None = None,
+    unwanted: Callable[[LoopKernel], str | None] | None = None,
     explain: Callable[[Refusal], None] | None = None,
 ) -> Program:
     """Fuse the kernels of a program.
@@ -86,12 +86,12 @@ def fuse(
     Args:
         hints: a typical value of each size symbol.
         accepts: can the backend compile a kernel? Fusions that it could not stay undone.
-        by_lanes: would the backend fill vectors lane by lane in a kernel? Kernels of which only the fusion would be so stay apart.
+        unwanted: what the backend is bad at in a kernel, or None. Kernels of which only the fusion would be so stay apart.
         explain: told of each fusion that would have saved memory traffic and was not made.
     """
     limits = limits or FusionLimits()
     fusion = _Fusion(
-        program, hints, limits, accepts or (lambda kernel: True), by_lanes or (lambda kernel: False), explain
+        program, hints, limits, accepts or (lambda kernel: True), unwanted or (lambda kernel: None), explain
     )
     for step in program.steps:
         fusion.add(step)
@@ -107,13 +107,13 @@ class _Fusion:
         hints: Mapping[Symbol, int],
         limits: FusionLimits,
         accepts: Callable[[LoopKernel], bool],
-        by_lanes: Callable[[LoopKernel], bool],
+        unwanted: Callable[[LoopKernel], str | None],
         explain: Callable[[Refusal], None] | None,
     ) -> None:
         self.buffers, self.hints, self.limits, self.explain = program.buffers, hints, limits, explain
         self.memory = memory_of(program.steps)
         self.shared = frozenset[str]().union(*self.memory.values())
-        self.accepts, self.by_lanes = accepts, by_lanes
+        self.accepts, self.unwanted = accepts, unwanted
         self.groups: list[Step] = []
         self.last_write: dict[str, int] = {}
         self.last_read: dict[str, int] = {}
@@ -175,8 +175,8 @@ class _Fusion:
                 joined = join(group.kernel, kernel, self.hints, self.limits)
                 if isinstance(joined, str):
                     self._refuse(-position, kernel, joined)
-                elif self.by_lanes(joined) and not (self.by_lanes(group.kernel) or self.by_lanes(kernel)):
-                    self._refuse(-position, kernel, "the reduction would read the pieces of a row lane by lane")
+                elif (why := self._new_in(joined, group.kernel, kernel)) is not None:
+                    self._refuse(-position, kernel, why)
                 elif self.accepts(joined):
                     yield -position, joined
                 else:
@@ -187,7 +187,14 @@ class _Fusion:
         if self._by_two_names(first, second):
             return None
         made = join(first, second, self.hints, self.limits)
-        return None if isinstance(made, str) or not self.accepts(made) else made
+        if isinstance(made, str) or self._new_in(made, first, second) is not None:
+            return None
+        return made if self.accepts(made) else None
+
+    def _new_in(self, joined: LoopKernel, first: LoopKernel, second: LoopKernel) -> str | None:
+        """What the backend is bad at in a fusion and in neither of its kernels."""
+        why = self.unwanted(joined)
+        return None if why is None or self.unwanted(first) or self.unwanted(second) else why
 
     def _refuse(self, position: int, kernel: LoopKernel, why: str) -> None:
         group = self.groups[position]

@@ -37,7 +37,7 @@ from torchjit_inductor.triton.redundant_loads import derive_loads
 from torchjit_inductor.triton.sorts import why_not_sorted
 from torchjit_inductor.triton.source import kernel_comments
 from torchjit_inductor.triton.specialisations import Variant
-from torchjit_inductor.triton.split_reduction import split_program
+from torchjit_inductor.triton.split_reduction import is_apart, split_program
 from torchjit_inductor.triton.trial import TrialProcess
 
 __all__ = ["TritonBackend"]
@@ -86,6 +86,12 @@ class TritonBackend(KernelBackend):
             return unsorted
         if has_dot(kernel) and contraction(kernel, buffers) is None:
             return "beside a product of matrices only what follows it point by point"
+        return None
+
+    def unwanted(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> str | None:
+        """What would be split again into statistics and what is made of them, see `split_reduction`."""
+        if kernel.inner and is_apart(kernel, buffers, hints):
+            return "the statistics and what follows them read more than the cache holds in different orders"
         return None
 
     def takes_product(self, product: MatrixProduct) -> bool:

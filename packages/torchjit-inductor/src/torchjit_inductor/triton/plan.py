@@ -18,11 +18,13 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, flat_index,
 from torchjit_inductor.ir.values import Value
 
 __all__ = [
+    "CACHED",
     "MULTIPROCESSORS",
     "Axis",
     "TilePlan",
     "make_plan",
     "power_of_two",
+    "reads_columns",
     "two_each",
     "walks_columns",
 ]
@@ -302,6 +304,17 @@ def _resident_bytes(facts: _Facts, warps: int) -> int:
 def walks_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
     """Does a program of this reduction best hold several columns, because memory runs along the last outer loop?"""
     return _walks_columns(_Facts(kernel, buffers, hints))
+
+
+def reads_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
+    """As `walks_columns`, by what is read alone: wherever the kernel stores what it makes of that."""
+    facts = _Facts(kernel, buffers, hints)
+    if not kernel.outer:
+        return False
+    read = [v.data.index for v in facts.loads]
+    large = [i for _, i in _large(facts) if i in read]
+    columns = sum(1 for i in large if facts.unit(i, kernel.outer[-1]))
+    return columns > sum(1 for i in large if facts.unit(i, kernel.inner[-1]))
 
 
 def _walks_columns(facts: _Facts) -> bool:

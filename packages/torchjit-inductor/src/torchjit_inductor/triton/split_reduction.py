@@ -8,6 +8,7 @@ results at every inner iteration. `apply` is pointwise, or, where there are redu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import final
 
 import attrs
 import torch
@@ -18,16 +19,20 @@ from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count, flat_index, iterations
 from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import IN_ORDER, Value
-from torchjit_inductor.schedule.digits import merged
+from torchjit_inductor.schedule.digits import merged, with_split_loops
 from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
-from torchjit_inductor.triton.plan import MULTIPROCESSORS, two_each, walks_columns
+from torchjit_inductor.triton.plan import CACHED, MULTIPROCESSORS, reads_columns, two_each, walks_columns
 
-__all__ = ["split", "split_product", "split_program"]
+__all__ = ["is_apart", "split", "split_product", "split_program"]
 
 _PROGRAMS = 4 * MULTIPROCESSORS  # enough to fill the GPU
 _SMALLEST = 4096  # elements that are worth a program of their own
 _COLUMNS = 64  # that one program holds
+_LINE = 128
+"""Bytes of memory that programs best read as one."""
+_LARGE = 2**22
+"""Bytes from which it is worth kernels of their own that lines are read as one."""
 _KINDS = frozenset(("sum", "prod", "max", "min", "any", "all", "welford_mean", "welford_m2"))
 
 
@@ -47,7 +52,7 @@ def split_program(
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step, KernelStep) and step.kernel.device.type == "cuda":
-            kernel = merged(step.kernel)
+            kernel = _in_columns(merged(step.kernel), buffers, hints)
             if has_dot(kernel):
                 stages, scratch = split_product(kernel, buffers, product_parts(kernel, buffers))
             else:
@@ -57,6 +62,14 @@ def split_program(
         else:
             steps.append(step)
     return attrs.evolve(program, buffers=buffers, steps=tuple(steps))
+
+
+def _in_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> LoopKernel:
+    """The kernel with loops of their own for digits of rows' numbers, where memory runs along one of these: channels of images, say."""
+    if not kernel.inner or has_dot(kernel):
+        return kernel
+    split = with_split_loops(kernel, 1)
+    return merged(split) if split is not kernel and reads_columns(split, buffers, hints) else kernel
 
 
 def split(
@@ -72,12 +85,26 @@ def split(
     Returns:
         The kernels in order, and the scratch buffers.
     """
-    chunks = _chunks(kernel, buffers, hints)
-    if chunks is None:
+    cut = _cut(kernel, buffers, hints)
+    if cut is None:
         return (kernel,), ()
-    (*stages, last), scratch = _Split(kernel, *chunks, buffers).stages()
-    more, extra = split(last, buffers, hints) if last.inner and len(stages) == 2 else ((last,), ())
+    (*stages, last), scratch = _Split(kernel, cut, buffers).stages()
+    more, extra = split(last, buffers, hints) if last.inner and last.name.endswith("apply") else ((last,), ())
     return (*stages, *more), (*scratch, *extra)
+
+
+def is_apart(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
+    """Has a reduction stages of its own for what is done at every inner point, because programs would read too much twice, or pieces of lines?
+
+    Args:
+        kernel: whose loops need not be merged.
+        buffers: of the graph.
+        hints: typical values of the size symbols.
+    """
+    if _points(kernel) is None or not _follows(kernel) or _bytes_of(kernel, buffers) < _LARGE:
+        return False
+    kernel = _in_columns(merged(kernel), buffers, hints)
+    return _joinable(kernel) and (bool(_lanes(kernel, buffers)) or _reads_twice(kernel, buffers, hints))
 
 
 def split_product(
@@ -92,7 +119,7 @@ def split_product(
     """
     if parts == 1:
         return (kernel,), ()
-    made = _Split(kernel, 0, parts, buffers)
+    made = _Split(kernel, _Cut(0, parts), buffers)
     if len(kernel.inner) != 1 or not made.even:
         raise ValueError(f"the sum of {kernel.name} has no {parts} equal parts")
     stages, scratch = made.stages()
@@ -106,24 +133,91 @@ def _stage_of(store: Store) -> int:
     return 0 if not store.value.level else 2
 
 
-def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> tuple[int, int] | None:
-    """Which inner loop is cut, and into how many parts; None: not at all."""
+@final
+@attrs.frozen
+class _Cut:
+    """How the inner loops of a kernel are divided among programs.
+
+    Attributes:
+        position: of the inner loop that is cut.
+        parts: into how many; 1: it stays whole.
+        lanes: inner loops that the first stage walks along with the outer ones, see `_lanes`.
+    """
+
+    position: int
+    parts: int
+    lanes: tuple[LoopVar, ...] = ()
+
+
+def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> _Cut | None:
+    """How a kernel is cut; None: not at all."""
     points = _points(kernel) if _joinable(kernel) else None
     if points is None:
         return None
-    outer, inner = points
-    columns = _COLUMNS if walks_columns(kernel, buffers, hints) else 1
+    lanes = _lanes(kernel, buffers)
+    along = iterations(lanes).value or 1
+    outer, inner = points[0] * along, points[1] // along
+    apart = bool(lanes) or _reads_twice(kernel, buffers, hints)
+    columns = _COLUMNS if apart or walks_columns(kernel, buffers, hints) else 1
     programs = max(1, outer // columns)
     most = min(_PROGRAMS // programs, inner * columns // _SMALLEST)
-    if programs >= _enough(kernel) or most < 2:
+    if not apart and (programs >= _enough(kernel) or most < 2):
         return None
     several = columns > 1 and _reads(kernel, _first_operands(kernel)) >= 2
     even = _needs_even_parts(kernel)
-    cuts = (
-        (position, _parts(v.size.value or 1, most, programs, several=several, even=even))
+    cuts = [
+        _Cut(position, _parts(v.size.value or 1, max(most, 1), programs, several=several, even=even), lanes)
         for position, v in enumerate(kernel.inner)
-    )
-    return max((cut for cut in cuts if cut[1] > 1), key=lambda cut: cut[1], default=None)
+        if v not in lanes
+    ]
+    best = max(cuts, key=lambda cut: cut.parts)
+    return best if best.parts > 1 or apart else None
+
+
+def _lanes(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> tuple[LoopVar, ...]:
+    """The inner loop along which memory runs for less than a line, where an outer loop goes on behind it.
+
+    Such are the channels of a group where channels are innermost: reduced with the rest, a program would fetch a piece of each line. The
+    first stage has a column for each channel instead, and the second one joins those of a group.
+    """
+    loads = {v for v in ir.walk(*_first_operands(kernel)) if v.op == "load"}
+    loops = {v.symbol for v in (kernel.outer[-1:] + kernel.inner)}
+    large = [v for v in loads if loops <= v.symbols]
+    found = {_short_run(kernel, v.data.index, _LINE // buffers[v.data.buffer].dtype.itemsize) for v in large}
+    lane = found.pop() if len(found) == 1 else None
+    if lane is None or len(kernel.inner) < 2 or _bytes_of(kernel, buffers) < _LARGE:
+        return ()
+    return (lane,)
+
+
+def _short_run(kernel: LoopKernel, index: Expr, line: int) -> LoopVar | None:
+    """The inner loop that walks element by element, for less than `line` of them, where the last outer loop steps over all of it."""
+    run = next((v for v in kernel.inner if stride(index, v.symbol) is constant(1)), None)
+    if run is None or not kernel.outer or (run.size.value or line) >= line:
+        return None
+    return run if stride(index, kernel.outer[-1].symbol) is run.size else None
+
+
+def _reads_twice(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
+    """Do programs of several columns read more than the cache holds, and all of it again for what they store?
+
+    A kernel of its own costs the second reading no more, and it may walk memory in the order of what is stored.
+    """
+    if not _follows(kernel):
+        return False
+    return _bytes_of(kernel, buffers) > CACHED and reads_columns(kernel, buffers, hints)
+
+
+def _follows(kernel: LoopKernel) -> bool:
+    """Is anything stored at every inner point that the reductions go into?"""
+    return any(_stage_of(s) == 2 and not s.outer for s in kernel.stores)
+
+
+def _bytes_of(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> int:
+    """Of the first stage's operands that vary along all of the last loops."""
+    ends = {v.symbol for v in (kernel.outer[-1:] + kernel.inner[-1:])}
+    read = {v.data.buffer for v in ir.walk(*_first_operands(kernel)) if v.op == "load" and ends <= v.symbols}
+    return sum(buffers[name].dtype.itemsize * (buffers[name].span.value or 0) for name in read)
 
 
 def _reductions(kernel: LoopKernel) -> list[Value]:
@@ -203,15 +297,26 @@ def _separable(kernel: LoopKernel) -> bool:
 
 
 class _Split:
-    def __init__(self, kernel: LoopKernel, position: int, chunks: int, buffers: Mapping[str, Buffer]) -> None:
-        self.kernel, self.cut, self.buffers = kernel, kernel.inner[position], buffers
+    """Makes the stages.
+
+    Attributes:
+        part: the loop over the parts, where there is more than one.
+        rest: the loop that is cut, within a part.
+        position: of an element of a part along the whole of it.
+        inner: the first stage's.
+    """
+
+    def __init__(self, kernel: LoopKernel, cut: _Cut, buffers: Mapping[str, Buffer]) -> None:
+        self.kernel, self.cut, self.buffers = kernel, kernel.inner[cut.position], buffers
         total = self.cut.size.value or 0
-        self.length = -(-total // chunks)
+        self.length = -(-total // cut.parts)
         self.chunks = -(-total // self.length)
-        self.part = LoopVar(Symbol("part", 0, self.chunks - 1), constant(self.chunks))
+        part = LoopVar(Symbol("part", 0, self.chunks - 1), constant(self.chunks))
+        self.part = (part,) if self.chunks > 1 else ()
+        self.lanes = cut.lanes
         self.rest = LoopVar(Symbol(self.cut.symbol.name, 0, self.length - 1), constant(self.length))
         inside = as_expr(self.rest.symbol) if self.length > 1 else constant(0)
-        self.position = as_expr(self.part.symbol) * self.length + inside
+        self.position = as_expr(part.symbol) * self.length + inside if self.part else inside
         self.even = total == self.length * self.chunks
         # The last part does its last element again and again.
         last = self.position if self.even else minimum(self.position, (total or 1) - 1)
@@ -221,40 +326,56 @@ class _Split:
         reductions = _reductions(kernel)
         means = [_mean(v) for v in reductions if v.data == "welford_m2"]
         self.reductions = list(dict.fromkeys((*reductions, *means)))
-        self.inner = tuple(v for v in (self.rest if v is self.cut else v for v in kernel.inner) if v.size.value != 1)
+        walked = (self.rest if v is self.cut else v for v in kernel.inner if v not in cut.lanes)
+        self.inner = tuple(v for v in walked if v.size.value != 1)
         if not self.inner:
             self.inner = (self.rest,)
 
     def stages(self) -> tuple[tuple[LoopKernel, ...], tuple[Buffer, ...]]:
         """The kernels, and the scratch buffers."""
         early, middle, late = ([s for s in self.kernel.stores if _stage_of(s) == n] for n in range(3))
-        scratch = {v: self._scratch(f"part{n}", v, (self.part,)) for n, v in enumerate(self.reductions)}
+        used = [v for v in self.reductions if any(v in ir.walk(s.value) for s in late)]
+        whole = {v: self._scratch(f"whole{n}", v, self.kernel.outer) for n, v in enumerate(used)}
+        known = [(b.name, v) for v, b in whole.items()]
+        if not self._apart:
+            outer = [*middle, *(Store(name, flat_index(self.kernel.outer), v, outer=True) for name, v in known)]
+            first = self._stage("statistics", self.kernel.outer, self.inner, [*early, *outer])
+            return (first, self._apply(early, late, whole)), tuple(whole.values())
+        scratch = {v: self._scratch(f"part{n}", v, self._columns) for n, v in enumerate(self.reductions)}
         partial = self._partial(early, scratch)
-        offset = self._offset((self.part,))
+        offset = flat_index(self._columns)
         loads = {v: ir.load(b.name, offset, v.dtype) for v, b in scratch.items()}
         joined = {v: self._second(v, loads) for v in self.reductions}
         outer = [attrs.evolve(s, value=ir.substitute(s.value, {}, joined.get)) for s in middle]
-        used = [v for v in self.reductions if any(v in ir.walk(s.value) for s in late)]
-        whole = {v: self._scratch(f"whole{n}", v, ()) for n, v in enumerate(used)}
-        outer += [Store(b.name, self._offset(()), joined[v], outer=True) for v, b in whole.items()]
-        join = self._stage("join", self.kernel.outer, (self.part,), outer)
+        outer += [Store(name, flat_index(self.kernel.outer), joined[v], outer=True) for name, v in known]
+        join = self._stage("join", self.kernel.outer, self._apart, outer)
         kernels = (partial, join, self._apply(early, late, whole)) if late else (partial, join)
         return kernels, (*scratch.values(), *whole.values())
 
+    @property
+    def _apart(self) -> tuple[LoopVar, ...]:
+        """Loops over what the first stage does apart and the second one joins."""
+        return (*self.part, *self.lanes)
+
+    @property
+    def _columns(self) -> tuple[LoopVar, ...]:
+        """The first stage's outer loops."""
+        return (*self.part, *self.kernel.outer, *self.lanes)
+
     def _partial(self, early: Sequence[Store], scratch: Mapping[Value, Buffer]) -> LoopKernel:
         """Reduces the parts, and does what needs no reduction."""
-        offset = self._offset((self.part,))
+        offset = flat_index(self._columns)
         stores = [Store(scratch[v].name, offset, self._first(v), outer=True) for v in self.reductions]
         stores += [
             attrs.evolve(s, index=s.index.substitute(self.clamped), value=ir.substitute(s.value, self.clamped))
             for s in early
         ]
-        return self._stage("partial", (self.part, *self.kernel.outer), self.inner, stores)
+        return self._stage("partial", self._columns, self.inner, stores)
 
     def _apply(self, early: Sequence[Store], late: Sequence[Store], whole: Mapping[Value, Buffer]) -> LoopKernel:
         """Does what needs joined results at every inner point."""
         kernel = self.kernel
-        known = {v: ir.load(b.name, self._offset(()), v.dtype) for v, b in whole.items()}
+        known = {v: ir.load(b.name, flat_index(kernel.outer), v.dtype) for v, b in whole.items()}
         stores = self._from_memory([attrs.evolve(s, value=ir.substitute(s.value, {}, known.get)) for s in late], early)
         if any(v.op == "reduce" for v in ir.walk(*(s.value for s in stores))):
             return merged(self._stage("apply", kernel.outer, kernel.inner, stores))
@@ -287,13 +408,9 @@ class _Split:
         return sum(self.buffers[v.data.buffer].dtype.itemsize for v in found)
 
     def _scratch(self, name: str, value: Value, loops: tuple[LoopVar, ...]) -> Buffer:
-        sizes = (*(v.size for v in loops), *(v.size for v in self.kernel.outer))
+        sizes = tuple(v.size for v in loops)
         strides = tuple(element_count(sizes[n + 1 :]) for n in range(len(sizes)))
         return Buffer(f"{self.kernel.name}_{name}", value.dtype, self.kernel.device, sizes, strides)
-
-    def _offset(self, loops: tuple[LoopVar, ...]) -> Expr:
-        """Where a result lies: part by part, within it like the outer loops."""
-        return flat_index((*loops, *self.kernel.outer))
 
     def _first(self, value: Value) -> Value:
         """The reduction of one part."""
