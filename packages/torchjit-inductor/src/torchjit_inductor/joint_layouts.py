@@ -90,6 +90,7 @@ class LayoutPlan:
         seen = observed(graph)
         promised = promised | seen
         if self.convolutions:
+            _without_biases(graph, [n for n in graph.nodes if n.target in _CONVOLUTIONS and _of_volumes(n)])
             _plan_convolutions(graph, promised)
         if self.padding:
             _padded_products(graph, promised, seen)
@@ -115,6 +116,12 @@ def _plain_convolution(node: torch.fx.Node) -> bool:
     if x is None or weight is None or not x.is_cuda or x.dim() != 4 or weight.dim() != 4:
         return False
     return x.dtype in HALF or (x.dtype == torch.float32 and bool(torch.backends.cudnn.allow_tf32))
+
+
+def _of_volumes(node: torch.fx.Node) -> bool:
+    """A convolution of three dimensions on a GPU: its layout stays, but aten adds its bias in a kernel of its own."""
+    x, weight = image_and_weight(node)
+    return x is not None and weight is not None and x.is_cuda and x.dim() == weight.dim() == 5
 
 
 def _cpu_convolution(node: torch.fx.Node) -> bool:
@@ -162,12 +169,13 @@ def _without_biases(graph: torch.fx.Graph, convolutions: list[torch.fx.Node]) ->
             val, bias = value_of(node), value_of(node.args[2])
             if val is None or bias is None or bias.dtype != val.dtype:
                 continue
+            ones = [1] * (val.dim() - 2)
             with graph.inserting_before(node):
                 product = graph.call_function(node.target, (*node.args[:2], None, *node.args[3:]))
                 product.meta = dict(node.meta)
-                shaped = graph.call_function(aten.view.default, (node.args[2], [1, -1, 1, 1]))
+                shaped = graph.call_function(aten.view.default, (node.args[2], [1, -1, *ones]))
                 shaped.meta = {k: v for k, v in node.meta.items() if k != "val"}
-                shaped.meta["val"] = _like(bias, (1, bias.shape[0], 1, 1), (bias.shape[0], 1, 1, 1))
+                shaped.meta["val"] = _like(bias, (1, bias.shape[0], *ones), (bias.shape[0], 1, *ones))
             # The node itself stays what others refer to.
             node.target, node.args = aten.add.Tensor, (product, shaped)
             convolutions[position] = product
@@ -175,9 +183,10 @@ def _without_biases(graph: torch.fx.Graph, convolutions: list[torch.fx.Node]) ->
             mask: Any = node.args[10]
             if not mask[2]:
                 continue
+            dims = len(node.args[4])  # type: ignore[arg-type]  # of the stride
             getter = next((u for u in node.users if u.target is operator.getitem and u.args[1] == 2), None)
             if getter is not None:
-                getter.target, getter.args = aten.sum.dim_IntList, (node.args[0], [0, 2, 3])
+                getter.target, getter.args = aten.sum.dim_IntList, (node.args[0], [0, *range(2, 2 + dims)])
             node.args = (*node.args[:10], [*mask[:2], False])
             values = node.meta["val"]
             node.meta["val"] = (*values[:2], None)

@@ -33,6 +33,7 @@ MULTIPROCESSORS = 132
 PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
 THREADS = 2048  # that a multiprocessor runs at once
 CACHED = 40 * 2**20  # bytes that a second pass finds in the cache (of 50 or 60 MiB)
+ALONE = 16384  # elements of four bytes in a tile, so that two programs of 32 warps do not fit onto a multiprocessor
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 
 REDUCED = ("r", "s")
@@ -232,11 +233,17 @@ def _transposed_loop(facts: _Facts) -> LoopVar | None:
 
 def _transpose_plan(facts: _Facts, across: LoopVar) -> TilePlan:
     outer = facts.kernel.outer
-    rows = min(64, power_of_two(facts.count([across])))
-    columns = min(64, power_of_two(facts.count(outer[-1:])))
-    if rows < 64:
+    # Of four bytes an element 128 are a line, and longer runs of what is stored are faster.
+    wide = (
+        (32, 128)
+        if facts.itemsize == 4 and all(facts.unit(s.index, outer[-1]) for s in facts.kernel.stores)
+        else (64, 64)
+    )
+    rows = min(wide[0], power_of_two(facts.count([across])))
+    columns = min(wide[1], power_of_two(facts.count(outer[-1:])))
+    if rows < wide[0]:
         columns = min(4096 // rows, power_of_two(facts.count(outer[-1:])))
-    elif columns < 64:
+    elif columns < wide[1]:
         rows = min(4096 // columns, power_of_two(facts.count([across])))
     rest = tuple(v for v in outer[:-1] if v is not across)
     axes = (Axis("y", (across,), rows), Axis("x", outer[-1:], columns))
@@ -272,6 +279,8 @@ def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
         block = min(block, power_of_two(facts.count(kernel.inner)))
     block = max(block, 64)
     warps = max(1, min(8, block // 256))
+    if warps == 8 and facts.itemsize == 4 and _fits_alone(facts):
+        return TilePlan(kernel.outer, (Axis("r", kernel.inner, ALONE, looped=True),), num_warps=32)
     if warps == 8:
         # Fewer, larger programs where that keeps what they read twice in the cache.
         more = next((n for n in (1, 2, 4) if _resident_bytes(facts, warps * n) <= CACHED), 1)
@@ -289,6 +298,15 @@ def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
     return TilePlan(kernel.outer, (r,), num_warps=warps)
 
 
+def _fits_alone(facts: _Facts) -> bool:
+    """Does the cache hold what is read twice only with one program on each multiprocessor? Tiles that take most registers see to that."""
+    most = facts.count(facts.kernel.outer)
+    each = _resident_bytes(facts, 32) // max(1, min(most, 2 * MULTIPROCESSORS))
+    if not most > MULTIPROCESSORS or not MULTIPROCESSORS * each <= CACHED < 2 * MULTIPROCESSORS * each:
+        return False
+    return _waste(facts.count(facts.kernel.inner), ALONE) <= 1.15
+
+
 def _resident_bytes(facts: _Facts, warps: int) -> int:
     """Bytes of rows that programs of so many warps read again and again, while they run at once; 0 where each reads its row once."""
     kernel = facts.kernel
@@ -296,7 +314,7 @@ def _resident_bytes(facts: _Facts, warps: int) -> int:
         return 0
     walked = {v.symbol for v in kernel.inner}
     outer = {v.symbol for v in kernel.outer}
-    rows = sum(1 for v in facts.loads if v.symbols & walked and v.symbols & outer)
+    rows = sum(1 for v in facts.loads if walked <= v.symbols and v.symbols & outer)
     programs = min(facts.count(kernel.outer), MULTIPROCESSORS * (THREADS // (32 * warps)))
     return programs * rows * facts.count(kernel.inner) * facts.itemsize
 
@@ -377,7 +395,10 @@ def _column_plan(facts: _Facts) -> TilePlan:
     last = facts.count(kernel.outer[-1:])
     large = _large(facts)
     along = [facts.buffers[name].dtype.itemsize for name, i in large if facts.unit(i, kernel.outer[-1])]
-    columns = min(power_of_two(last), 128 // max(along, default=facts.itemsize))  # 128 bytes of each row
+    welford = any(v.op == "reduce" and v.data.startswith("welford") for v in kernel.values)
+    # 128 bytes of each row. Where means are joined, with three accumulators, fewer and longer threads are faster.
+    line = 256 if welford and facts.itemsize == 4 else 128
+    columns = min(power_of_two(last), line // max(along, default=facts.itemsize))
     inner = facts.count(kernel.inner)
     others = facts.count(kernel.outer[:-1])
     while columns > 16 and others * -(-last // columns) < MULTIPROCESSORS:
@@ -391,7 +412,7 @@ def _column_plan(facts: _Facts) -> TilePlan:
     if several and looped and rows * columns == 4096 and two_each(others * -(-last // columns)):
         # All of them run at once if a thread has 64 registers, with 8 elements of each tensor.
         return TilePlan(kernel.outer[:-1], (x, r), num_warps=16, registers=64)
-    warps = max(1, min(8, rows * columns // 512))
+    warps = max(1, min(8, rows * columns // (1024 if line == 256 else 512)))
     return TilePlan(kernel.outer[:-1], (x, r), num_warps=warps)
 
 

@@ -109,9 +109,8 @@ class Reducer:
                 starts = [literal_full(lanes, n, dtype) for n in (float("-inf"), 0.0)]
             elif welford:
                 seen.add(value.args[0])
-                # One count for all lanes when they see equally many elements.
-                count = literal_full(self._shape, 0.0, dtype) if self._axis.masked else literal(0.0, dtype)
-                starts = [literal_full(self._shape, 0.0, dtype)] * 2 + [count]
+                # One count for all lanes: those that see an element less see it missing at the end, where they stay as they are.
+                starts = [literal_full(self._shape, 0.0, dtype)] * 2 + [literal(0.0, dtype)]
             elif value.data in ("argmax", "argmin"):
                 starts = [
                     literal_full(self._shape, identity(value.data, dtype), dtype),
@@ -156,11 +155,10 @@ class Reducer:
         mean, m2, count = names
         x = self._tile.spread(emitter.value(operand), emitter.axes(operand), self._tile.all_axes)
         delta, moved = emitter.fresh("delta"), emitter.fresh("mean")
-        one = "tl.where(r_mask, 1.0, 0.0)" if self._axis.masked else "1.0"
         share = emitter.fresh("share")
         emitter.body += [
-            f"{count} = {count} + {one}",
-            f"{share} = 1.0 / {f'tl.maximum({count}, 1.0)' if self._axis.masked else count}",
+            f"{count} = {count} + 1.0",
+            f"{share} = 1.0 / {count}",
             f"{delta} = {self._inside(f'{x} - {mean}', literal(0.0, operand.dtype))}",
             f"{moved} = {mean} + {delta} * {share}",
             # Outside the loops delta is 0, so the second factor does not matter.
@@ -178,13 +176,21 @@ class Reducer:
             self._finish_position(value, *names)
         elif kind in ("welford_mean", "welford_m2"):
             made = [self._emitter.fresh() for _ in names]
-            if not self._axis.masked:
-                names = (*names[:2], f"tl.broadcast_to({names[2]}, {self._shape})")
+            names = (*names[:2], f"tl.broadcast_to({self._count_of_lanes(value, names[2])}, {self._shape})")
             self._emitter.head.append(f"{', '.join(made)} = tl.reduce(({', '.join(names)}), {self._dim}, tj.welford)")
             for key, name in zip(_welford_keys(value.args[0]), made, strict=False):
                 self._emitter.define(key, self._assign(f"{name}{self._keep()}") if self._keep() else name)
         else:
             self._finish(value, names[0])
+
+    def _count_of_lanes(self, value: Value, blocks: str) -> str:
+        """How many elements each lane has seen in so many blocks."""
+        axis = self._axis
+        if not axis.masked:
+            return blocks
+        lane = f"tl.arange(0, {axis.block}){'[None, :]' if self._dim == 1 else ''}"
+        seen = f"({self._tile.size(axis.size)} + {axis.block - 1} - {lane}) // {axis.block}"
+        return f"({seen}).to({type_name(value.args[0].dtype)})"
 
     # ------------------------------------------------------------------------------------------- online softmax
 

@@ -158,12 +158,14 @@ def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbo
     along = iterations(lanes).value or 1
     outer, inner = points[0] * along, points[1] // along
     apart = bool(lanes) or _reads_twice(kernel, buffers, hints)
-    columns = _COLUMNS if apart or walks_columns(kernel, buffers, hints) else 1
+    early = any(_stage_of(s) == 0 for s in kernel.stores)
+    across = walks_columns(kernel, buffers, hints) or (not early and reads_columns(kernel, buffers, hints))
+    columns = _COLUMNS if apart or across else 1
     programs = max(1, outer // columns)
     most = min(_PROGRAMS // programs, inner * columns // _SMALLEST)
     if not apart and (programs >= _enough(kernel) or most < 2):
         return None
-    several = columns > 1 and _reads(kernel, _first_operands(kernel)) >= 2
+    several = columns > 1 and _reads(kernel, _first_operands(kernel), lanes) >= 2
     even = _needs_even_parts(kernel)
     cuts = [
         _Cut(position, _parts(v.size.value or 1, max(most, 1), programs, several=several, even=even), lanes)
@@ -275,9 +277,9 @@ def _parts(size: int, most: int, programs: int, *, several: bool, even: bool) ->
     return divisor or (1 if even else wanted)
 
 
-def _reads(kernel: LoopKernel, values: Sequence[Value]) -> int:
+def _reads(kernel: LoopKernel, values: Sequence[Value], lanes: Sequence[LoopVar]) -> int:
     """Of how many tensors an element is read for each point of the loops along which memory runs."""
-    ends = {kernel.outer[-1].symbol, kernel.inner[-1].symbol}
+    ends = {kernel.outer[-1].symbol, [v for v in kernel.inner if v not in lanes][-1].symbol}
     return sum(1 for v in ir.walk(*values) if v.op == "load" and ends <= v.symbols)
 
 
