@@ -217,7 +217,12 @@ def test_what_became_of_each_entry_is_told(store: Path) -> None:
         told.append(compiled.compiled.stats)
     stored, loaded, refused = (stats.regions[0] for stats in told)
     assert (stored.storage, loaded.storage) == ("stored", "loaded")
-    assert told[1].graph_count == 1 and "sin" in loaded.texts[0] and "loaded from disk, built in" in str(told[1])
+    assert (
+        told[1].graph_count == 1
+        and told[1].op_count == told[0].op_count == 2
+        and "sin" in loaded.texts[0]
+        and "loaded from disk, built in" in str(told[1])
+    )
     assert refused.storage.startswith("not stored: TJ-STORE-030") and "TJ-STORE-030" in str(told[2])
     assert f"On disk ({store}): 1 stored\n" in f"{told[0]}\n" and f"On disk ({store}): 1 loaded" in str(told[1])
     assert refused.location is not None and f"{Path(__file__).name}:{refused.location.lineno})" in str(told[2])

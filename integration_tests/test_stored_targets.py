@@ -377,7 +377,7 @@ def test_kernels_are_those_of_the_cache() -> None:
 def test_a_library_that_is_not_what_it_was_is_no_kernel(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_kernels, "_trusted", set())
+    monkeypatch.setattr(stored_kernels, "_trusted", {})
     monkeypatch.setattr(stored_kernels, "_restored", {})
     monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
     compiled = torchjit.compile(lambda x: (x * 3).relu() + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,6 +89,16 @@ def mutated(data: Any, draw: random.Random) -> Any:
     return data
 
 
+def with_other_positions(blobs: tuple[bytes, ...], data: Any, draw: random.Random) -> tuple[bytes, ...]:
+    """The blobs; half of the time some children are other objects, none, or cut."""
+    kept, place = list(blobs), data["positions"]
+    positions = array("I", kept[place])
+    for _ in range(draw.choice((0, 0, 1, 3))):
+        positions[draw.randrange(len(positions))] = draw.choice((0, 1, draw.randrange(40), 10**9))
+    kept[place] = positions.tobytes()[: draw.choice((None, None, None, None, -4, -1))]
+    return tuple(kept)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_mutations(seed: int) -> None:
     document, table = a_document()
@@ -97,7 +108,9 @@ def test_mutations(seed: int) -> None:
     CALLS.clear()
     for _ in range(800):
         try:
-            decode(Document(mutated(data, draw), document.blobs), table, NoExternals())
+            decode(
+                Document(mutated(data, draw), with_other_positions(document.blobs, data, draw)), table, NoExternals()
+            )
             outcomes.add("read")
         except (Stale, FormatError) as error:
             outcomes.add(type(error).__name__)
@@ -111,14 +124,25 @@ def test_mutations(seed: int) -> None:
      ("torchjit_store.ours", "importlib.import_module"), ("torchjit_core.guards", "attrs.frozen"), ("", ""), ("torchjit_core.guards", "Guard.__class__")],
 )  # fmt: skip
 def test_only_what_torchjit_defines_has_names(module: str, name: str) -> None:
-    data = {"format": 1, "atoms": [], "late": [], "batches": [["named", [module], 1, [name], []]], "root": 0}
+    data = {
+        "format": 1,
+        "atoms": [],
+        "late": [],
+        "batches": [["named", [module], 1, [name], 0]],
+        "positions": 0,
+        "root": 0,
+    }
     with pytest.raises(FormatError):
-        decode(Document(data, ()), Table(), NoExternals())
+        decode(Document(data, (b"",)), Table(), NoExternals())
 
 
 def test_only_makers_make() -> None:
-    batches = [["named", ["torchjit_store.forms"], 1, ["encode"], []], ["made", [], 1, 0, [0]]]
+    batches = [["named", ["torchjit_store.forms"], 1, ["encode"], 0], ["made", [], 1, 0, 1]]
     with pytest.raises(FormatError, match="no maker"):
         decode(
-            Document({"format": 1, "atoms": [], "late": [], "batches": batches, "root": 1}, ()), Table(), NoExternals()
+            Document(
+                {"format": 1, "atoms": [], "late": [], "batches": batches, "positions": 0, "root": 1}, (bytes(4),)
+            ),
+            Table(),
+            NoExternals(),
         )

@@ -79,10 +79,12 @@ def test_what_is_no_constant(tensor: Any) -> None:
      ("higher-order", "__class__", Stale), ("load", "x", Stale)],
 )  # fmt: skip
 def test_damage(tag: str, data: Any, error: type[Exception]) -> None:
-    batches = [["value", [tag], 1, [data], []]]
+    batches = [["value", [tag], 1, [data], 0]]
     with pytest.raises(error):
         decode(
-            Document({"format": 1, "atoms": [], "late": [], "batches": batches, "root": 0}, (b"abcd",)),
+            Document(
+                {"format": 1, "atoms": [], "late": [], "batches": batches, "positions": 1, "root": 0}, (b"abcd", b"")
+            ),
             Table(),
             NoExternals(),
         )

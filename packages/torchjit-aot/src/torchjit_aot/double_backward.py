@@ -25,7 +25,7 @@ __all__ = ["Links", "keep_links", "linked", "links_of", "refuse_double_backward"
 
 
 @final
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Links:
     """Where a backward finds tensors that lead to the inputs behind its gradients.
 

@@ -18,6 +18,7 @@ from typing import Any, final
 
 import attrs
 import torch
+from torch._ops import _len_torch_dispatch_stack_pre_dispatch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_core.guards import TensorMatches
@@ -110,8 +111,10 @@ def _code(place: int, dtype: torch.dtype, device: torch.device) -> int | None:
 @contextlib.contextmanager
 def _plain_world() -> Iterator[None]:
     """No modes, whatever the caller has switched on: samples must be plain tensors."""
+    before_dispatch: Any = _len_torch_dispatch_stack_pre_dispatch
+    modes = torch._C._len_torch_dispatch_stack() + before_dispatch()
     with (
-        _disable_current_modes(),
+        _disable_current_modes() if modes else contextlib.nullcontext(),  # it imports the modes that it knows
         torch._C.DisableTorchFunction(),
         torch.inference_mode(False),
         torch.enable_grad(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import attrs
@@ -26,9 +27,12 @@ class SizeHistory:
     _first: dict[tuple[AccessPath, type], str] = attrs.field(factory=dict, init=False)
     _changing: set[AccessPath] = attrs.field(factory=set, init=False)
     _captures: list[dict[AccessPath, int | float]] = attrs.field(factory=list, init=False)
+    _unread: list[Callable[[], SizeHistory]] = attrs.field(factory=list, init=False)
+    """What other processes have seen and nobody has asked for yet."""
 
     def begin(self) -> None:
         """A new capture: the numbers observed from now on were there at the same time."""
+        self._read()
         self._captures.append({})
         del self._captures[:-_KEPT]
 
@@ -39,6 +43,7 @@ class SizeHistory:
         """
         if self._captures:
             self._captures[-1][path] = value
+        self._read()
         text = repr(value)
         if self._first.setdefault((path, type(value)), text) != text:
             self._changing.add(path)
@@ -46,17 +51,31 @@ class SizeHistory:
 
     def distinct(self, a: AccessPath, b: AccessPath) -> bool:
         """Did the paths hold different numbers in one of the last captures?"""
+        self._read()
         return any(a in seen and b in seen and seen[a] != seen[b] for seen in self._captures)
 
     def copy(self) -> SizeHistory:
         """As it is now."""
+        self._read()
         made = SizeHistory()
         made._first, made._changing = dict(self._first), set(self._changing)
         made._captures = [dict(seen) for seen in self._captures]
         return made
 
-    def learn(self, other: SizeHistory) -> None:
-        """Take over what another process's calls of the same function have shown. What this one's have shown first stays."""
+    def learn(self, other: Callable[[], SizeHistory]) -> None:
+        """Take over what another process's calls of the same function have shown. What this one's have shown first stays.
+
+        Args:
+            other: gives it once something is asked: a warm start ends without.
+        """
+        self._unread.append(other)
+
+    def _read(self) -> None:
+        while self._unread:
+            self._learn(self._unread.pop(0)())
+
+    def _learn(self, other: SizeHistory) -> None:
+        other._read()
         for place, text in other._first.items():
             if self._first.setdefault(place, text) != text:
                 self._changing.add(place[0])
@@ -66,4 +85,5 @@ class SizeHistory:
 
     def changing(self) -> frozenset[AccessPath]:
         """The paths whose numbers changed."""
+        self._read()
         return frozenset(self._changing)

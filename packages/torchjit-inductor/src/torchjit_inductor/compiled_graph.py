@@ -37,7 +37,7 @@ class CompiledGraph:
     """A compiled graph: call it with the graph's inputs, get a list of its outputs.
 
     Attributes:
-        source: the host program (Python text), "" when the graph is interpreted.
+        source: the host program (Python text), "" when the graph is interpreted or was loaded from disk: nobody runs its text.
         kernels: the generated kernels with their texts.
         static_inputs: inputs whose addresses do not change between calls (parameters).
         mutated_inputs: inputs that a call writes.
@@ -76,7 +76,7 @@ class CompiledGraph:
         if shows_kernels():
             raise NotYetStorable(PROFILED, "")
         named = (
-            "boxed", "source", "static_inputs", "mutated_inputs", "device", "reason_not_recordable", "range_name",
+            "boxed", "static_inputs", "mutated_inputs", "device", "reason_not_recordable", "range_name",
         )  # fmt: skip
         return {
             "call": None if self._call == self._call_boxed else self._call,

@@ -77,7 +77,7 @@ class Explanation:
     @property
     def op_count(self) -> int:
         """Calls in all graphs."""
-        return sum(n.op.startswith("call_") for g in self.graphs for n in g.graph.nodes)
+        return sum(r.op_count for r in self.regions)
 
     @property
     def compile_seconds(self) -> float:
@@ -241,6 +241,7 @@ def _region(site: Site, made: Specialization, hits: int, sites: Mapping[tuple[An
         phases=_phases(made),
         storage=made.storage,
         texts=made.texts,
+        op_count=made.op_count,
         compared=None if made.trial is None else made.trial.choice,
     )  # fmt: skip
 

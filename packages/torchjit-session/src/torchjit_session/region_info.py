@@ -139,6 +139,7 @@ class RegionInfo:
         phases: where the time of its compilation went.
         storage: what became of it on disk: "loaded", "stored", "not stored: " and why; "" where nothing was tried.
         texts: of one that was loaded, the code of its graphs, which are not there.
+        op_count: calls in its graphs.
         compared: with eager code, and which of the two is kept; None where that was not asked for, or is not known yet.
     """
 
@@ -159,6 +160,7 @@ class RegionInfo:
     phases: tuple[PhaseInfo, ...] = ()
     storage: str = ""
     texts: tuple[str, ...] = ()
+    op_count: int = 0
     compared: Choice | None = None
 
 

@@ -61,7 +61,8 @@ class Specialization:
         location: for a module, the first line of its `forward`.
         filename, lineno: where the code starts; of a module, its `forward`.
         ranges: of the profiler, by `record_function` in the region.
-        texts: of one that was loaded from disk, the code of the graphs, which are not there.
+        texts: of one that was loaded from disk, the code of the graphs, which are not there; a function, as `guards`.
+        loaded_ops: of such a one, how many calls are in them.
         unstored: what is left to do to store it on disk.
         eager_facts: of its graphs, of one that was loaded from disk.
         trial: of it and of eager code, if there is one.
@@ -87,7 +88,8 @@ class Specialization:
     filename: str = ""
     lineno: int = 0
     ranges: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
+    _texts: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
+    loaded_ops: int = 0
     unstored: object = None
     eager_facts: EagerFacts | None = None
     trial: Trial | None = None
@@ -99,6 +101,15 @@ class Specialization:
     @property
     def guards(self) -> tuple[Guard, ...]:
         return self._guards() if callable(self._guards) else self._guards
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self._texts() if callable(self._texts) else self._texts
+
+    @property
+    def op_count(self) -> int:
+        """Calls in the graphs."""
+        return self.loaded_ops + sum(1 for g in self.graphs for n in g.graph.nodes if n.op.startswith("call_"))
 
     def take(self, captured: torchjit_vm.Captured, ranges: Iterable[str], guards: tuple[Guard, ...]) -> None:
         """Note, and count, what a capture gave.

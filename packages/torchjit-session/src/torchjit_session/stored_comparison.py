@@ -36,7 +36,7 @@ _FACTS: dict[str, Callable[[StoredEntry], Any]] = {
     "arguments of the code": lambda entry: list(map(str, _facts(entry)[1])),
     "result": lambda entry: [entry.unwrap],
     "emitted code": lambda entry: entry.source.splitlines(),
-    "graphs": lambda entry: [line for graph in entry.graphs for line in graph.splitlines()],
+    "graphs": lambda entry: [line for graph in entry.graphs.get() for line in graph.splitlines()],
     "breaks": lambda entry: [f"{b.reason.id} {b.detail} {b.location}" for b in entry.breaks],
     "continuations": lambda entry: [
         f"{r.code.co_qualname} {r.offset} {r.stack} {r.locals} {r.cells}" for r in entry.continuations

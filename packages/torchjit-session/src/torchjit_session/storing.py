@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import attrs
 
@@ -76,6 +76,7 @@ NOTHING_FITS = reason(
     "Where the file is made, call what torchjit.aot_compile gives with arguments of this kind too, before save(). Sizes that vary: "
     "torchjit.aot_compile(torchjit.compile(f, dynamic=True), ...), or torchjit.mark_dynamic.",
 )
+_T = TypeVar("_T")
 _MOST_MISSES = 8
 NOT_YET = "not stored yet"
 SHORTEST = 0.1
@@ -164,8 +165,7 @@ def load(site: Site, slots: tuple[Any, ...], settings: StoreSettings) -> Entry |
             return None
         if settings.verifies:
             shelf.expected = found.entry
-            if isinstance(found.entry.history, torchjit_guards.SizeHistory):
-                site.history = found.entry.history  # what varied then is symbolic now
+            site.history = _history_of(found.entry)  # what varied then is symbolic now
             return None
         (settings.carried or entry_folder(settings)).mark_used(found.stored)
         shelf.candidates.remove(found)
@@ -254,20 +254,10 @@ def _guard_of(site: Site, entry: StoredEntry) -> torchjit_guards.GuardProgram:
     program: Any = entry.program
 
     def facts() -> torchjit_guards.Facts:
-        try:
-            found: torchjit_guards.Facts = program.raised(entry.where.get())
-            return found
-        except (
-            Exception
-        ) as error:  # nobody calls for the sake of these: there is nothing to show, and nothing more to it
-            _pass_on(error)
-            events.emit(
-                "fallback",
-                reason=FAILED.id,
-                headline=FAILED.headline,
-                detail=f"guards: {type(error).__name__}: {error}",
-            )
-            return (), ()
+        found: torchjit_guards.Facts | None = _told_later(
+            Deferred.unread(lambda: program.raised(entry.where.get())), "guards"
+        )
+        return found or ((), ())
 
     return torchjit_guards.GuardProgram.of_flat(program, site.region.nslots, facts)
 
@@ -285,15 +275,35 @@ def _place_of(site: Site, made: Specialization | None = None) -> dict[str, Any]:
 
 def _take_history(site: Site, entry: StoredEntry) -> None:
     """What another process has seen vary is symbolic here at once."""
-    if isinstance(entry.history, torchjit_guards.SizeHistory):
-        site.history.learn(entry.history)
+    site.history.learn(lambda: _history_of(entry))
+
+
+def _history_of(entry: StoredEntry) -> torchjit_guards.SizeHistory:
+    found = _told_later(entry.history, "history")
+    return found if isinstance(found, torchjit_guards.SizeHistory) else torchjit_guards.SizeHistory()
+
+
+def _graphs_of(entry: StoredEntry) -> tuple[str, ...]:
+    return _told_later(entry.graphs, "graphs") or ()
+
+
+def _told_later(part: Deferred[_T], what: str) -> _T | None:
+    """A part of an entry that is read now; None, and an event, if it cannot be: nobody calls for the sake of it."""
+    try:
+        return part.get()
+    except Exception as error:
+        _pass_on(error)
+        events.emit(
+            "fallback", reason=FAILED.id, headline=FAILED.headline, detail=f"{what}: {type(error).__name__}: {error}"
+        )
+        return None
 
 
 def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float) -> Entry:
     owner, entry, guard = site.owner, found.entry, found.guard
     made = Specialization(
         f"{site.number}/{len(site.specializations)}", f"{LOADED}, built in {entry.seconds:.2f} s", guards=lambda: guard.guards, breaks=entry.breaks, source=entry.source,
-        ranges=entry.ranges, settings=site.terms.settings, texts=entry.graphs, storage="loaded",
+        ranges=entry.ranges, settings=site.terms.settings, texts=lambda: _graphs_of(entry), loaded_ops=entry.op_count, storage="loaded",
         eager_facts=entry.eager_facts if isinstance(entry.eager_facts, EagerFacts) else None,
     )  # fmt: skip
     site.place(made, slots)
@@ -418,8 +428,8 @@ def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin
     with _told(site, made):
         stored = StoredEntry(
             entry.guard.flat, Deferred(entry.guard.where), captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
-            captured.continuations, entry.hook is not None, captured.source, tuple(gm.code for gm in made.graphs), made.ranges,
-            site.history.copy(), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None,
+            captured.continuations, entry.hook is not None, captured.source, Deferred(tuple(gm.code for gm in made.graphs)), made.op_count,
+            made.ranges, Deferred(site.history.copy()), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None,
         )  # fmt: skip
         if site.shelf is not None and site.shelf.expected is not None:
             expected, site.shelf.expected = site.shelf.expected, None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -80,9 +81,10 @@ class _Building:
         if any(type(atom) not in _ATOMS for atom in atoms):
             raise FormatError("an atom that is none")
         self.values += [sys.intern(atom) if type(atom) is str else atom for atom in atoms]
-        late = [(*self.empty(kind, tuple(header), count), flat) for kind, header, count, _, flat in data["late"]]
-        for kind, header, count, raws, flat in data["batches"]:
-            self.add(kind, tuple(header), count, raws, flat)
+        take = _Positions(self.blob(data["positions"])).take
+        late = [(*self.empty(kind, tuple(header), count), take(size)) for kind, header, count, _, size in data["late"]]
+        for kind, header, count, raws, size in data["batches"]:
+            self.add(kind, tuple(header), count, raws, take(size))
         for kind, header, made, flat in late:
             self.fill(kind, header, made, flat)
 
@@ -122,8 +124,6 @@ class _Building:
 
     def column(self, flat: list[int]) -> list[Any]:
         """Objects by position."""
-        if flat and min(flat) < 0:
-            raise FormatError("a negative position")
         values = self.values
         return [values[i] for i in flat]
 
@@ -200,6 +200,24 @@ class _Building:
             end = None if end is None else end + line - lineno
             made.append(CodeLocation(now, function, line, end, col, end_col))
         return made
+
+
+@final
+class _Positions:
+    """Which objects the batches of a section hold, in the order in which they are read. None is negative."""
+
+    def __init__(self, packed: bytes) -> None:
+        column = array("I")
+        column.frombytes(packed)
+        self._all, self._taken = column.tolist(), 0
+
+    def take(self, size: Data) -> list[int]:
+        """So many more of them."""
+        start, end = self._taken, self._taken + _position(size)
+        if end > len(self._all):
+            raise FormatError("too few positions")
+        self._taken = end
+        return self._all[start:end]
 
 
 def _position(place: Data) -> int:

@@ -51,6 +51,7 @@ class StoredEntry:
         hooked: what the code between calls is captured in its turn.
         source: the emitted code.
         graphs: the captured graphs as text.
+        op_count: how many calls are in them.
         ranges: of the profiler, by `record_function` in the region.
         history: the sizes that the region had been called with, this call's among them.
         cause: why it was compiled.
@@ -67,9 +68,10 @@ class StoredEntry:
     continuations: tuple[Any, ...] = ()
     hooked: bool = False
     source: str = ""
-    graphs: tuple[str, ...] = ()
+    graphs: Deferred[tuple[str, ...]] = attrs.field(factory=lambda: Deferred(()))
+    op_count: int = 0
     ranges: tuple[str, ...] = ()
-    history: object = None
+    history: Deferred[object] = attrs.field(factory=lambda: Deferred(None))
     cause: str = ""
     seconds: float = 0.0
     eager_facts: object = None

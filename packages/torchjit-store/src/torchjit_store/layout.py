@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
@@ -14,20 +15,21 @@ __all__ = ["laid_out"]
 
 
 def laid_out(top: Node, blobs: Sequence[bytes]) -> Document:
-    """Numbers for nodes, and batches of those alike: `[kind, header, count, raw data or 0, columns of children in one list]`.
+    """Numbers for nodes, and batches of those alike: `[kind, header, count, raw data or 0, how many positions]`.
 
-    What only `Deferred` objects lead to has numbers behind all others, and batches of its own in the last of the blobs.
+    The columns of children of all batches of a section follow each other in a blob. What only `Deferred` objects lead to has numbers behind all others, and batches of its own in the last of the blobs.
     """
     nodes = _ordered(top)
     _share_headers([node for node in nodes if node.kind not in _SHARED])
     _mark_read(top, nodes)
     now, deferred = _Section([n for n in nodes if n.read]), _Section([n for n in nodes if not n.read])
     deferred.number(now.number(0))
-    data = {"format": FORMAT, **now.data(), "root": top.index}
-    if not deferred.nodes:
-        return Document(data, tuple(blobs))
-    text = json.dumps(deferred.data(), separators=(",", ":")).encode()
-    return Document(data | {"deferred": len(blobs)}, (*blobs, text))
+    kept = list(blobs)
+    data = {"format": FORMAT, **now.data(kept), "root": top.index}
+    if deferred.nodes:
+        kept.append(json.dumps(deferred.data(kept), separators=(",", ":")).encode())
+        data["deferred"] = len(kept) - 1
+    return Document(data, tuple(kept))
 
 
 @final
@@ -48,13 +50,17 @@ class _Section:
                 first += 1
         return first
 
-    def data(self) -> dict[str, Data]:
-        """The section; all nodes have numbers."""
-        return {
+    def data(self, blobs: list[bytes]) -> dict[str, Data]:
+        """The section, whose positions are a blob more; all nodes have numbers."""
+        positions = array("I")
+        data = {
             "atoms": [node.raw for node in self.atoms],
-            "late": [_written(batch) for batch in self.late],
-            "batches": [_written(batch) for batch in self.rest],
+            "late": [_written(batch, positions) for batch in self.late],
+            "batches": [_written(batch, positions) for batch in self.rest],
+            "positions": len(blobs),
         }
+        blobs.append(positions.tobytes())
+        return data
 
 
 _READ_AT_ONCE: Final = frozenset(
@@ -96,13 +102,14 @@ def _batches(nodes: list[Node], rank: Callable[[Node], int]) -> list[list[Node]]
     return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
 
 
-def _written(batch: list[Node]) -> Data:
+def _written(batch: list[Node], positions: array[int]) -> Data:
     first = batch[0]
     if first.kind == DEFERRED:
-        return [DEFERRED, [], len(batch), [node.children[0].index for node in batch], []]
+        return [DEFERRED, [], len(batch), [node.children[0].index for node in batch], 0]
     raws = 0 if all(node.raw is None for node in batch) else [node.raw for node in batch]
     flat = [child.index for column in zip(*[node.children for node in batch], strict=True) for child in column]
-    return [first.kind, list(first.header), len(batch), raws, flat]
+    positions.extend(flat)
+    return [first.kind, list(first.header), len(batch), raws, len(flat)]
 
 
 def _ordered(top: Node) -> list[Node]:

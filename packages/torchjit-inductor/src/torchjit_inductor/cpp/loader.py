@@ -59,16 +59,29 @@ def opened(library: Path) -> ctypes.CDLL:
 
 
 def wrapped(handle: ctypes.CDLL, names: Sequence[str]) -> list[Callable[..., None]]:
-    """Kernels of a library that is loaded; see `load`."""
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    """Kernels of a library that is loaded; see `load`.
+
+    Raises:
+        AttributeError: it has no such kernel.
+    """
+    make = _maker_of_builtins()
     functions: list[Callable[..., None]] = []
     for name in names:
-        address = ctypes.cast(getattr(handle, f"py_{name}"), ctypes.c_void_p)
+        try:
+            address = ctypes.addressof(ctypes.c_char.in_dll(handle, f"py_{name}"))
+        except ValueError as error:
+            raise AttributeError(f"py_{name}: {error}") from None
         definition = _MethodDef(name.encode(), address, METH_FASTCALL, b"")
         _alive.append(definition)
         functions.append(make(ctypes.addressof(definition), None, None))
     return functions
+
+
+@functools.cache
+def _maker_of_builtins() -> Any:
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return make
 
 
 @functools.cache

@@ -108,12 +108,13 @@ def kernel_of(key: str, name: str) -> Callable[..., None]:
 
 
 def _loaded(library: Path, key: str, name: str) -> Callable[..., None]:
-    if library not in _trusted:
+    handle = _trusted.get(library)
+    if handle is None:
         if not _NAME.fullmatch(key) or not is_trusted(library):
             raise NotStorable(KERNEL_GONE, str(library))
-        _trusted.add(library)
+        handle = _trusted[library] = opened(library)
         note_used(library)
-    (function,) = load(library, [name])
+    (function,) = wrapped(handle, [name])
     made_by(function, kernel_of, key, name)
     return function
 
@@ -131,5 +132,5 @@ def _folder(cache_dir: str | None) -> Path:
     return found
 
 
-_trusted: set[Path] = set()
-"""Libraries that this process has loaded."""
+_trusted: dict[Path, ctypes.CDLL] = {}
+"""Libraries that this process has looked at and loaded: an entry has many kernels of one."""

@@ -44,6 +44,6 @@ def table(library: ctypes.CDLL | None) -> Any:
 
 def _address(library: ctypes.CDLL | None, name: str) -> int | None:
     try:
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-    except AttributeError:
+        return None if library is None else ctypes.addressof(ctypes.c_char.in_dll(library, name))
+    except ValueError:  # there is no such symbol
         return None
