@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +51,9 @@ CASES = [
 """In the order in which they run: what to know first comes first."""
 
 QUIET_LINKS = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-BATCHES = 4
-"""So many batches are trained on in turns, so that losses fall."""
+BATCHES = 8
+"""So many batches are trained on in turns."""
+RATE = 1e-4
 
 Compile = Callable[[Any], Any]
 Span = tuple[float, float]
@@ -160,6 +161,22 @@ def compiler(system: str) -> Compile:
     return torchjit.compile
 
 
+def text(shape: tuple[int, int], words: int, generator: torch.Generator) -> torch.Tensor:
+    """Most words follow from the one before: losses fall smoothly, and do not hang on how a bit is rounded."""
+    known = min(words, 97)
+    out = torch.randint(known, shape, generator=generator)
+    surprising = torch.rand(shape, generator=generator) < 0.2
+    for i in range(1, shape[1]):
+        out[:, i] = torch.where(surprising[:, i], out[:, i], (out[:, i - 1] * 5 + 7) % known)
+    return out
+
+
+def allocations() -> Counter[float]:
+    """How many blocks of memory are in use, by their size in megabytes."""
+    blocks = (block for segment in torch.cuda.memory_snapshot() for block in segment["blocks"])
+    return Counter(round(block["size"] / 1e6, 1) for block in blocks if block["state"] == "active_allocated")
+
+
 class Training:
     """A program of a rank, step by step.
 
@@ -172,20 +189,37 @@ class Training:
         self.program, self.device = PROGRAMS[case[0]], device
         torch.manual_seed(0)
         self.model = self.program.build(compiler(case[1]), device, small)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=device.type == "cuda")
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=RATE, fused=device.type == "cuda")
         shape, words = ((2, 32), 512) if small else (self.program.batch, 32000)
         generator = torch.Generator().manual_seed(rank)
-        self.batches = [torch.randint(words, shape, generator=generator).to(device) for _ in range(BATCHES)]
+        self.batches = [text(shape, words, generator).to(device) for _ in range(BATCHES)]
         self.losses: list[torch.Tensor] = []
 
-    def step(self) -> None:
+    def forward(self) -> torch.Tensor:
         tokens = self.batches[len(self.losses) % BATCHES]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.program.autocast):
-            loss = self.model(input_ids=tokens, labels=tokens).loss
+            return self.model(input_ids=tokens, labels=tokens).loss
+
+    def step(self) -> None:
+        loss = self.forward()
         loss.backward()
+        for group in self.optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, (len(self.losses) + 1) / 10)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.losses.append(loss.detach())
+
+    def held(self) -> dict[str, Any]:
+        """What a forward holds for its backward: gigabytes, and how many allocations of which size in megabytes."""
+        before, sizes = torch.cuda.memory_allocated(), allocations()
+        loss = self.forward()
+        torch.cuda.synchronize()
+        after, counts = torch.cuda.memory_allocated(), allocations()
+        counts.subtract(sizes)
+        loss.backward()
+        self.optimizer.zero_grad()
+        largest = sorted(((size, n) for size, n in counts.items() if n), key=lambda item: -abs(item[0] * item[1]))[:12]
+        return {"held_gb": round((after - before) / 1e9, 3), "held_mb": {str(size): n for size, n in largest}}
 
     def timed(self, steps: int) -> list[float]:
         """Milliseconds of each step, from end to end. The host does not wait in between."""
@@ -270,6 +304,8 @@ def trained(case: tuple[str, str], rank: int, device: torch.device, args: argpar
         peak = torch.cuda.max_memory_allocated()
         row |= {"peak_gb": round(peak / 1e9, 3), "peak_first_gb": round(first / 1e9, 3)}
     yield row
+    if on_gpu:
+        yield {"stage": "held", **training.held()}
     if on_gpu and args.trace:
         yield {"stage": "trace", **traced(training, args.trace)}
 
@@ -369,8 +405,9 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of each system that trained: its losses beside eager's, its numbers, and the ratios to torch.compile's and eager's."""
     found: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for row in rows:
-        if row.get("rank") == 0 and row["stage"] in ("first", "steps", "trace"):
-            found[row["case"], row["system"]] |= {key: value for key, value in row.items() if key != "longest_ms"}
+        if row.get("rank") == 0 and row["stage"] in ("first", "steps", "held", "trace"):
+            left_out = ("longest_ms", "held_mb")
+            found[row["case"], row["system"]] |= {key: value for key, value in row.items() if key not in left_out}
     for row in rows:
         if row["stage"] == "steps":  # what one rank compiled the other may have loaded
             system = found[row["case"], row["system"]]

@@ -191,7 +191,7 @@ class Trained:
 
     def __init__(self, model: Any, step: Any = None, optimizer: Any = None, owner: Any = None) -> None:
         parameters = (model if owner is None else owner).parameters()
-        self.optimizer = optimizer or torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+        self.optimizer = optimizer or torch.optim.SGD(parameters, lr=0.05, momentum=0.9, foreach=False)
         self.model, self.step = model, step or self.optimizer.step
 
     def train(self, x: Tensor) -> float:
