@@ -5,7 +5,7 @@
 A diffusion U-Net, DeBERTa-v2, a mixture of experts, recurrent layers over 512 steps, decoding of one token with Llama's shapes (`decode_loop.py`), and a chain of
 small kernels, which says what a launch costs. Every pair of program and compiler is a process of its own. All of them build and compile at once; then each times its
 steps alone, then each profiles one step alone. `ms` is the median by events of the device over single steps with an empty queue, `host` the time until a step's
-calls return. `folder/NAME.txt` lists the kernels of one step; `folder/NAME-code.txt` holds what torchjit generated.
+calls return; `queued` is the share of a step in ten without a wait. `folder/NAME.txt` lists the kernels of one step; `folder/NAME-code.txt` holds what torchjit generated.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class Job:
             self._listen()
         modes = {"eager": [""], "torch": ["reduce-overhead"], "torchjit": ["default", "reduce-overhead"]}[compiler]
         if compiler != "eager" and name.startswith(("gru", "lstm")):
-            modes = ["default"]  # they are not recorded by anybody
+            modes = ["default", "eager"]  # they are recorded by nobody, and bound by the host: side by side
         for mode in modes:
             start = time.perf_counter()
             self.steps[mode] = self._step(self._compiled(compiler, mode))
@@ -286,7 +286,7 @@ class Job:
             self.steps = {"default": self.steps["default"]}
 
     def _compiled(self, compiler: str, mode: str) -> Callable[..., Any]:
-        if compiler == "eager":
+        if "eager" in (compiler, mode):
             return self.module
         if compiler == "torch":
             return torch.compile(self.module, mode=mode)
@@ -366,6 +366,11 @@ class Job:
                 times.append(marks[0].elapsed_time(marks[1]) if cuda else hosts[-1])
             self.row[f"ms {mode}"] = round(statistics.median(times), 3)
             self.row[f"host {mode}"] = round(statistics.median(hosts), 3)
+            start = time.perf_counter()
+            for _ in range(10):
+                step()
+            _wait()
+            self.row[f"queued {mode}"] = round(100 * (time.perf_counter() - start), 3)
 
     def profile(self) -> str:
         """Kernels of one step by total time, for each mode."""
@@ -470,6 +475,7 @@ def main() -> None:
     parser.add_argument("--programs", nargs="+", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--phases", nargs="+", default=["infer", "train"])
     parser.add_argument("--compilers", nargs="+", default=["torch", "torchjit", "eager"])
+    parser.add_argument("--only", nargs="+", help="jobs, such as unet:infer:torchjit, in place of all of these")
     parser.add_argument("--out", type=Path, required=True, help="folder for tables of kernels and generated code")
     parser.add_argument("--ready", type=float, default=400, help="seconds; what is not compiled by then is left out")
     parser.add_argument("--limit", type=float, default=500, help="seconds for everything")
@@ -489,6 +495,7 @@ def main() -> None:
         for compiler in o.compilers
         if phase == "infer" or not name.startswith(_NOT_TRAINED)
     ]
+    specs = o.only or specs
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for spec in specs:

@@ -49,6 +49,29 @@ def test_a_graph_of_one_device_is_left_whole() -> None:
     assert split(on_cuda(lambda x: (x.sin() @ x).relu(), X)) is None
 
 
+@pytest.mark.parametrize("read", ["rows", "pairs", "one dimension of two", "permutation"])
+def test_an_index_by_positions_is_left_whole(read: str) -> None:
+    """The operator says that its size depends on data, for the sake of masks."""
+    at = torch.zeros(3, dtype=torch.int64)
+
+    def f(x: torch.Tensor, at: torch.Tensor) -> Any:
+        y = x.sin()
+        pick = {"rows": (at,), "pairs": (at, at[:, None]), "one dimension of two": (slice(None), at)}
+        return (y[y[:, 0].sort()[1]] if read == "permutation" else y[pick[read]]).exp()
+
+    assert split(on_cuda(f, X, at)) is None
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_index_by_a_mask_is_outside(beside: bool) -> None:
+    def f(x: torch.Tensor, at: torch.Tensor) -> Any:
+        mask = x[:, 0] > 0
+        return x.exp().relu()[(mask, at) if beside else (mask,)]
+
+    part = cut(f, X, torch.zeros(1, dtype=torch.int64))
+    assert next(iter(part.outside)).target is aten.index.Tensor
+
+
 def test_a_copy_from_the_host_runs_before_everything_that_can_be_captured() -> None:
     def f(x: torch.Tensor, h: torch.Tensor) -> Any:
         a = x.sin().cos().exp()

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from torchjit_inductor.folding import scalars_on_devices
 from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.lowering.graph_nodes import read_whole
@@ -294,7 +295,10 @@ def _filled(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("function", [_scale, _masked, _other_types, _filled])
 def test_known_scalars_of_the_cpu_are_numbers_of_kernels(function: Callable[..., Any]) -> None:
     x = torch.randn(6, 40)
-    program = lowered(traced(function, [x]))
+    gm = traced(function, [x])
+    with FakeTensorMode():
+        scalars_on_devices(gm.graph, frozenset())
+    program = lowered(gm)
     kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
     assert len(kernels) == 1 and kernels[0].device.type == "cuda"
     assert not aten_calls(program)
@@ -307,4 +311,24 @@ def test_a_scalar_of_the_cpu_that_each_call_may_change_is_left_to_aten() -> None
     with FakeTensorMode():
         x, scale = torch.empty(6, 40, device="cuda"), torch.empty(())
         gm = make_fx(lambda x, scale: x * scale + 1)(x, scale)
+        scalars_on_devices(gm.graph, frozenset())
     assert aten_calls(lowered(gm)) == [aten.mul.Tensor]
+
+
+def test_numbers_that_follow_from_one_number_are_not_stored() -> None:
+    """The keys of ten rounds of random bits: stored, they were ten arguments of each kernel, and too many for two of them in one."""
+    x, seeds = torch.randn(6, 40), torch.tensor([5, 7])
+
+    def function(x: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+        for which in range(2):
+            key, bits = seeds[which] & 0xFFFF, torch.arange(240, device=x.device).view(6, 40)
+            for _ in range(6):
+                bits = (bits * 0xD256 & 0xFFFF) ^ key ^ torch.bitwise_right_shift(bits, 3)
+                key = (key + 0x9E37) & 0xFFFF
+            x = x * (bits > 0x2000)
+        return x.softmax(-1)
+
+    program = lowered(traced(function, [x, seeds]))
+    (kernel,) = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+    assert not aten_calls(program) and len({v.data.buffer for v in kernel.values if v.op == "load"}) == 2
+    torch.testing.assert_close(results(program, [x, seeds])[0], function(x, seeds))

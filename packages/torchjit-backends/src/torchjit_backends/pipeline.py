@@ -46,6 +46,7 @@ def inductor_backend(options: Options, kernels: torchjit_inductor.InductorSettin
         functional_random=not options.fallback_random,
         repeated_blocks=options.repeated_blocks,
         compiler_passes=(
+            torchjit_inductor.scalars_on_devices,
             torchjit_inductor.LayoutPlan(convolutions=options.layout_optimization, padding=options.shape_padding),
         ),
     )

@@ -37,6 +37,9 @@ IN_PIECES = reason(
 SMALLEST = 3
 """A piece of fewer kernels is not worth a CUDA graph: its replay costs the host as much as a few launches."""
 _NUMBERS_READ = frozenset([torch.ops.aten._local_scalar_dense.default, torch.ops.aten._assert_scalar.default])
+_INDEXED = frozenset([torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor])
+"""Results of these have the sizes of the positions; a mask is turned into positions first."""
+_MASKS = (torch.bool, torch.uint8)
 _BRANCHES = frozenset(["cond", "while_loop", "scan", "associative_scan"])
 _TAGS = {
     torch.Tag.data_dependent_output: "it reads a value back from the device",
@@ -85,12 +88,20 @@ class Split:
 
 def why_outside(node: torch.fx.Node, device_type: str = "cuda") -> str | None:
     """Why no CUDA graph can hold a call of a graph with `meta["val"]`, or None if one can."""
-    return (
-        next((why for tag, why in _TAGS.items() if tag in getattr(node.target, "tags", ())), None)
-        or _why_on_host(node)
-        or _why_not_on(node, device_type)
-        or _why_data_dependent(node)
-    )
+    return _why_tagged(node) or _why_on_host(node) or _why_not_on(node, device_type) or _why_data_dependent(node)
+
+
+def _why_tagged(node: torch.fx.Node) -> str | None:
+    """What the operator says of itself; an index by positions has a size that depends on no data."""
+    tags = set(getattr(node.target, "tags", ()))
+    if node.target in _INDEXED and not any(t.dtype in _MASKS for t in _indices(node)):
+        tags.discard(torch.Tag.dynamic_output_shape)
+    return next((why for tag, why in _TAGS.items() if tag in tags), None)
+
+
+def _indices(node: torch.fx.Node) -> list[torch.Tensor]:
+    given: Any = node.args[1]
+    return [t for n in given if isinstance(n, torch.fx.Node) for t in _tensors(n)]
 
 
 def _why_on_host(node: torch.fx.Node) -> str | None:

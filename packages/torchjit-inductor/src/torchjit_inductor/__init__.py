@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torchjit_inductor.compiled import Inductor
     from torchjit_inductor.compiled_graph import CompiledGraph, show_ranges
     from torchjit_inductor.cpp.folders import private_folder
+    from torchjit_inductor.folding import scalars_on_devices
     from torchjit_inductor.freezing import freeze
     from torchjit_inductor.joint_layouts import LayoutPlan
 
@@ -23,6 +24,7 @@ __all__ = [
     "LayoutPlan",
     "freeze",
     "private_folder",
+    "scalars_on_devices",
     "show_ranges",
 ]
 
@@ -35,6 +37,7 @@ _LATER = {
     "LayoutPlan": "joint_layouts",
     "freeze": "freezing",
     "private_folder": "cpp.folders",
+    "scalars_on_devices": "folding",
     "show_ranges": "compiled_graph",
 }
 """What compiles, and the module that has it."""

@@ -2,13 +2,15 @@
 
 Position encodings, relative positions, masks: models compute them from sizes in every call, and once sizes are numbers every call
 gives the same. What a kernel computes on its way for nearly nothing (a fill, a count) stays a formula: as a tensor
-it would have to be read.
+it would have to be read. Numbers that the CPU computes for operators of a GPU, such as the root that attention scales with, become
+numbers of its kernels.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator, Set
 from typing import Any, final
 
 import attrs
@@ -20,7 +22,7 @@ from torchjit_inductor.lowering.graph_nodes import ancestors
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_torch.operators import is_mutable
 
-__all__ = ["Folded", "attribute_of", "fold_constants"]
+__all__ = ["Folded", "attribute_of", "fold_constants", "scalars_on_devices"]
 
 _aten = torch.ops.aten
 MOST_BYTES = 4 << 20
@@ -34,6 +36,10 @@ _FORMULAS = frozenset({
     "copy",
 })  # fmt: skip
 """Operations that cost a kernel next to nothing where their result is used."""
+_TAKING_SCALARS = frozenset({
+    _aten._to_copy.default, _aten.copy.default, _aten.index_put.default, _aten._unsafe_index_put.default, _aten.masked_fill.Tensor,
+})  # fmt: skip
+"""Operators on a GPU, besides those that go element by element, that take a scalar tensor of the CPU."""
 
 
 @final
@@ -56,14 +62,69 @@ def fold_constants(gm: torch.fx.GraphModule) -> Folded:
     Args:
         gm: functional ATen graph with `meta["val"]`. It is left as it is.
     """
-    known = _independent(gm)
+    known = _independent(gm.graph, gm)
     wanted, formulas = _split(known)
     if not wanted:
         return Folded({}, frozenset())
     with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
-        values = _evaluate(gm, wanted)
+        values = _evaluate(gm.graph, wanted, gm)
         own = {node: _without_base(values[node]) for node in wanted}
     return Folded(own, frozenset(known) - formulas - {*wanted})
+
+
+def scalars_on_devices(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
+    """Give operators of another device the scalar tensors of the CPU that depend on no input as tensors of that device.
+
+    Beside the CPU's, a kernel ends before the operator, and no CUDA graph holds it.
+
+    Args:
+        graph: functional, of ATen operators, with `meta["val"]`; fake tensors of its mode may be made. It is changed.
+        promised: is not changed.
+    """
+    known = _independent(graph)
+    uses = [(user, source) for user in graph.nodes for source in _scalars_of(user) if source in known]
+    if not uses:
+        return
+    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+        scalars = _evaluate(graph, [source for _, source in uses])
+        numbers = {source: scalars[source].item() for _, source in uses}
+    moved: dict[tuple[torch.fx.Node, torch.device], torch.fx.Node] = {}
+    for user, source in uses:
+        key = source, _result(user).device
+        if key not in moved:
+            with graph.inserting_before(user):
+                moved[key] = _number_on(graph, source, numbers[source], key[1])
+        user.replace_input_with(source, moved[key])
+
+
+def _scalars_of(user: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The scalar tensors of the CPU that an operator takes whose results are on another device."""
+    elementwise = torch.Tag.pointwise in getattr(user.target, "tags", ())
+    if not elementwise and user.target not in _TAKING_SCALARS:
+        return
+    if not isinstance(user.meta.get("val"), torch.Tensor) or _result(user).device.type == "cpu":
+        return
+    for source in user.all_input_nodes:
+        value = source.meta.get("val")
+        if (
+            isinstance(value, torch.Tensor)
+            and value.device.type == "cpu"
+            and not value.dim()
+            and not value.is_complex()
+        ):
+            yield source
+
+
+def _result(node: torch.fx.Node) -> torch.Tensor:
+    made: torch.Tensor = node.meta["val"]
+    return made
+
+
+def _number_on(graph: torch.fx.Graph, like: torch.fx.Node, value: float, device: torch.device) -> torch.fx.Node:
+    options: Any = {"dtype": _result(like).dtype, "device": device}
+    node = graph.call_function(_aten.full.default, ([], value), {**options, "pin_memory": False})
+    node.meta = {**like.meta, "val": torch.full([], value, **options)}
+    return node
 
 
 def _without_base(tensor: torch.Tensor) -> torch.Tensor:
@@ -74,30 +135,32 @@ def _without_base(tensor: torch.Tensor) -> torch.Tensor:
     return made.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
-def _independent(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, None]:
-    """Tensors (and tuples of them) on the CPU that follow from no input, in the graph's order."""
+def _independent(graph: torch.fx.Graph, owner: torch.fx.GraphModule | None = None) -> dict[torch.fx.Node, None]:
+    """Tensors (and tuples of them) on the CPU that follow from no input, in the graph's order. `owner`: has the graph's attributes."""
     found: dict[torch.fx.Node, None] = {}
-    for node in gm.graph.nodes:
-        follows = node.op == "call_function" and all(n in found or _is_held(gm, n, node) for n in node.all_input_nodes)
+    for node in graph.nodes:
+        follows = node.op == "call_function" and all(
+            n in found or _is_held(owner, n, node) for n in node.all_input_nodes
+        )
         if follows and (node.target is operator.getitem or _is_function(node)):
             found[node] = None
     return found
 
 
-def _is_held(gm: torch.fx.GraphModule, node: torch.fx.Node, user: torch.fx.Node) -> bool:
+def _is_held(owner: torch.fx.GraphModule | None, node: torch.fx.Node, user: torch.fx.Node) -> bool:
     """A tensor that the program's text holds: `torch.tensor([...])`, which is copied before it is used.
 
     Without that copy it is the user's tensor, which may change.
     """
-    if node.op != "get_attr" or user.target is not _aten.lift_fresh_copy.default:
+    if owner is None or node.op != "get_attr" or user.target is not _aten.lift_fresh_copy.default:
         return False
-    held = attribute_of(gm, node)
+    held = attribute_of(owner, node)
     return type(held) is torch.Tensor and held.device.type == "cpu"
 
 
-def attribute_of(gm: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
+def attribute_of(owner: torch.fx.GraphModule | None, node: torch.fx.Node) -> Any:
     """What a node takes from the module; None where it has no such attribute."""
-    held: Any = gm
+    held: Any = owner
     for part in str(node.target).split("."):
         held = getattr(held, part, None)
     return held
@@ -164,15 +227,17 @@ def _size(val: object) -> int:
     return math.prod(val.shape) if isinstance(val, torch.Tensor) else 0
 
 
-def _evaluate(gm: torch.fx.GraphModule, wanted: list[torch.fx.Node]) -> dict[torch.fx.Node, Any]:
+def _evaluate(
+    graph: torch.fx.Graph, wanted: list[torch.fx.Node], owner: torch.fx.GraphModule | None = None
+) -> dict[torch.fx.Node, Any]:
     """The values of these nodes, and of what they are computed from."""
     needed = ancestors(wanted)
     values: dict[torch.fx.Node, Any] = {}
-    for node in gm.graph.nodes:
+    for node in graph.nodes:
         if node not in needed:
             continue
         if node.op == "get_attr":
-            values[node] = attribute_of(gm, node)
+            values[node] = attribute_of(owner, node)
             continue
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
         values[node] = node.target(*args, **kwargs)

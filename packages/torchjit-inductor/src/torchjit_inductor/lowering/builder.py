@@ -376,6 +376,8 @@ class Builder:
         if isinstance(tensor, Strided) or tensor.dtype not in KERNEL_DTYPES:
             return tensor
         cost = self.cost(tensor)
+        if not tensor.sizes and not cost.heavy and cost.loads <= 1 and cost.nodes <= MAX_INLINED_NODES:
+            return tensor  # a few instructions a kernel, where each stored number is one more argument of all its users
         too_large = cost.nodes > MAX_INLINED_NODES or cost.loads > MAX_INLINED_LOADS or cost.index > MAX_INLINED_INDEX
         if cost.loads and (too_large or (users > 1 and cost.nodes > cost.loads + cost.casts)):
             return self.materialize(tensor, meta.strides)

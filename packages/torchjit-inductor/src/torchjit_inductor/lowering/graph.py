@@ -20,7 +20,7 @@ from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.folding import attribute_of, fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
-from torchjit_inductor.ir.values import RunNumber, Value, constant
+from torchjit_inductor.ir.values import RunNumber
 
 # The tables fill as their modules are imported.
 from torchjit_inductor.joint_layouts import ZERO_PADDED
@@ -425,38 +425,11 @@ class _GraphLowering:
     def _arguments_of_lowering(self, call: _Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         places = places_behind(call.node)
         args = settled(call.node, call.args) if places is None else (*call.args[:7], self._argument(places))
+        if not has_number((args, call.kwargs)):
+            return args, call.kwargs
         metas = call.metas if isinstance(call.metas, tuple) else (call.metas,)
         device = next(m.device for m in metas if m is not None)
-        if device.type != "cpu" and any(t.device.type == "cpu" for t in tensors_in((args, call.kwargs))):
-            args, kwargs = self._on_device(args, device), self._on_device(call.kwargs, device)
-        else:
-            kwargs = call.kwargs
-        if not has_number((args, kwargs)):
-            return args, kwargs
-        return self._as_operands(args, device), self._as_operands(kwargs, device)
-
-    def _on_device(self, tree: Any, device: torch.device) -> Any:
-        """With scalar tensors of the CPU whose values are known as numbers of kernels on another device, which may read them from nowhere."""
-        if isinstance(tree, Lowered):
-            if tree.sizes or tree.device.type != "cpu":
-                return tree
-            known = self._known_number(tree)
-            return tree if known is None else Lazy((), tree.dtype, device, lambda point: known)
-        if isinstance(tree, (tuple, list)):
-            return type(tree)(self._on_device(item, device) for item in tree)
-        if isinstance(tree, dict):
-            return {key: self._on_device(item, device) for key, item in tree.items()}
-        return tree
-
-    def _known_number(self, scalar: Lowered) -> Value | None:
-        """The value of a scalar tensor, if each call gives the same."""
-        if scalar.dtype not in KERNEL_DTYPES:
-            return None
-        if isinstance(scalar, Strided):
-            held = self.constants[scalar.buffer] if scalar.buffer in self.folded else None
-            return None if held is None or held.dim() else constant(held.item(), scalar.dtype)
-        value = scalar.value(Point(()))
-        return constant(value.data, scalar.dtype) if value.op == "constant" else None
+        return self._as_operands(args, device), self._as_operands(call.kwargs, device)
 
     def _formula(self, call: _Call, lower: Lowering, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the lowering makes; None where it gives up, or is broken."""
