@@ -69,17 +69,25 @@ def interpret(
         started.append((domain, sizes))
         return domain, domain
 
-    leaves, compiler = start()
+    def attempt() -> Captured | None:
+        """None: a module was imported under way."""
+        leaves, compiler = start()
+        try:
+            return capture(
+                region,
+                slots,
+                leaves=leaves,
+                compiler=compiler,
+                continuations=continuations,
+                policy=capture_policy(terms),
+                restart=start,
+            )
+        except torchjit_vm.ModuleImported:
+            return None
+
     try:
-        captured = capture(
-            region,
-            slots,
-            leaves=leaves,
-            compiler=compiler,
-            continuations=continuations,
-            policy=capture_policy(terms),
-            restart=start,
-        )
+        while (captured := attempt()) is None:
+            pass
     except GraphBreak as error:
         if not terms.fullgraph:
             raise

@@ -41,6 +41,7 @@ def capture_policy(terms: Terms) -> torchjit_vm.CapturePolicy:
         plain_number=torchjit_fx.plain_number,
         number_limits=torchjit_fx.number_limits,
         pure=torchjit_fx.NUMPY_METHODS,
+        may_import=inlining.may_import,
         class_makers=CLASS_MAKERS,
         order_free=ORDER_FREE,
         whole_calls=(torchjit_fx.NUMPY, torchjit_fx.PARAMETER),

@@ -31,6 +31,7 @@ __all__ = [
     "forwarding_of",
     "is_user_code",
     "is_user_file",
+    "may_import",
     "should_inline",
     "worth_capturing",
 ]
@@ -167,6 +168,14 @@ def is_user_code(code: types.CodeType) -> bool:
 def is_user_file(filename: str) -> bool:
     """The same, of a code object's file."""
     return not filename.startswith(_OURS)
+
+
+def may_import(name: str) -> bool:
+    """May a module be imported while code that imports it is captured? Of torch's own nothing comes that a graph could miss.
+
+    It is the program, or torch, that asks for it, as in plain Python: also `torch._dynamo`, which we never import for ourselves.
+    """
+    return _is_below(name, ("torch",))
 
 
 def _folder(module: types.ModuleType) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         RegionCompiler,
         ReturnConstant,
     )
+    from torchjit_vm.capture.restart import ModuleImported
     from torchjit_vm.concrete import Box, ConcreteDomain, execute, interpret
     from torchjit_vm.domain import Domain
     from torchjit_vm.frame import Frame, Raised
@@ -60,6 +61,7 @@ __all__ = [
     "IsKnownNumber",
     "LeafHandler",
     "LeftAlone",
+    "ModuleImported",
     "NewObject",
     "PassThrough",
     "Raised",
@@ -87,6 +89,7 @@ _MODULES = {
     "capture.policy": "AtomicPolyfill BreakForbidden CaptureContext CapturePolicy DeferredHandle DictChainGetattr Foldable Interception"
     " IsKnownNumber LeafHandler LeftAlone NewObject PassThrough RegionCompiler ReturnConstant",
     "concrete": "Box ConcreteDomain execute interpret",
+    "capture.restart": "ModuleImported",
     "domain": "Domain",
     "frame": "Frame Raised",
     "guard_checker": "GuardChecker",

@@ -115,6 +115,7 @@ def capture(
     Raises:
         BreakForbidden: a break where the program, or the policy, says that breaks are errors.
         GraphBreak: `fullgraph` and a break; or a break that nothing can be emitted for. Nothing has been executed.
+        ModuleImported: a module that the policy's `may_import` is true for was imported. Nothing else has been executed.
     """
     policy = policy or CapturePolicy()
     break_at: tuple[int, GraphBreak] | None = None

@@ -10,6 +10,7 @@ from torchjit_vm.capture import classes as _classes
 from torchjit_vm.capture import contexts as _contexts
 from torchjit_vm.capture import copying as _copying
 from torchjit_vm.capture import getters as _getters
+from torchjit_vm.capture import imports as _imports
 from torchjit_vm.capture import library_values as _library_values
 from torchjit_vm.capture import lru_caches as _lru_caches
 from torchjit_vm.capture import objects as _kinds
@@ -21,5 +22,5 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 __all__ = ["BUILTINS", "METHODS"]
 
 FAMILIES = (
-    _functions, _iterators, _objects, _types, _checks, _classes, _contexts, _copying, _reorderable_calls, _descriptors, _prelude, _getters, _library_values, _lru_caches, _kinds, _weak_references,
+    _functions, _iterators, _objects, _types, _checks, _classes, _contexts, _copying, _reorderable_calls, _descriptors, _prelude, _getters, _imports, _library_values, _lru_caches, _kinds, _weak_references,
 )  # fmt: skip

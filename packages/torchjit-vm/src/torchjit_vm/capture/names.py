@@ -1,22 +1,16 @@
-"""Global names, cells and imports in the capture domain."""
+"""Global names and cells in the capture domain."""
 
 from __future__ import annotations
 
 import builtins
-import importlib.util
-import sys
-from typing import Any, cast
+from typing import cast
 
-from torchjit_core.paths import Pinned
-from torchjit_core.storing import never_stored
-from torchjit_vm.binding import import_from_real
-from torchjit_vm.capture import classes, dicts, exceptions
+from torchjit_vm.capture import classes, dicts
 from torchjit_vm.capture.domain import CaptureDomain
-from torchjit_vm.capture.reading import namespace, pinned, wrap
-from torchjit_vm.capture.reasons import CLASS_BODY, NO_SUBMODULE, UNKNOWN_OPERATION
-from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import DELETED, CellValue, Const, DictValue, Known, Value
-from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.capture.reading import namespace, wrap
+from torchjit_vm.capture.reasons import CLASS_BODY, UNKNOWN_OPERATION
+from torchjit_vm.capture.values import CellValue, Const, DictValue, Value
+from torchjit_vm.frame import Frame
 
 
 def load_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:
@@ -119,64 +113,3 @@ def cell_set(domain: CaptureDomain, cell: Value, content: Value | None) -> None:
         found.before = found.content
     found.content = content
     found.loaded = found.changed = True
-
-
-def import_name(domain: CaptureDomain, frame: Frame[Value], name: str, fromlist: Value, level: Value) -> Value:
-    """An import of a module that is loaded already: what the table of modules holds."""
-    names, depth = domain.use(fromlist), domain.use(level)
-    full = name
-    if depth:
-        package = frame.globals.get("__package__") or frame.globals.get("__name__", "").rpartition(".")[0]
-        parts = package.split(".")
-        full = ".".join(parts[: len(parts) - depth + 1] + ([name] if name else []))
-    if full not in sys.modules:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"first import of {full}")
-    wanted = full if names or depth else name.partition(".")[0]
-    module = sys.modules.get(wanted)
-    if module is None:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"first import of {wanted}")
-    for wished in names or ():
-        _need_submodule(domain, module, wished)
-    return _module(domain, wanted, module)
-
-
-def _need_submodule(domain: CaptureDomain, module: Any, name: str) -> None:
-    """`from package import name` imports a submodule that is not loaded yet; whether there is one, its folder says."""
-    space = getattr(module, "__dict__", {})
-    full = f"{space.get('__name__')}.{name}"
-    if "__path__" not in space or name in space or name == "*" or "__getattr__" in space or full in sys.modules:
-        return
-    if importlib.util.find_spec(full) is not None:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"first import of {full}")
-    never_stored(NO_SUBMODULE, full)
-
-
-_TABLE = Pinned.of(sys.modules, "sys.modules")
-
-
-def _module(domain: CaptureDomain, name: str, module: object) -> Value:
-    domain.guard_id(_TABLE.item(name), module)
-    return pinned(domain, module, name)
-
-
-def import_from(domain: CaptureDomain, module: Value, name: str) -> Value:
-    if isinstance(module, Known):
-        found = vars(module.obj).get(name, DELETED)
-        if found is DELETED and module.obj.__name__ + "." + name in sys.modules:
-            submodule = module.obj.__name__ + "." + name
-            return _module(domain, submodule, sys.modules[submodule])
-    try:
-        return domain.vm.finish(domain.load_attr(module, name))
-    except Raised as raised:
-        cls = type_of(domain, raised.value)
-        if not (issubclass(cls, AttributeError) and isinstance(module, Known)):
-            raise
-        raise _import_error(domain, module.obj, name) from None
-
-
-def _import_error(domain: CaptureDomain, module: Any, name: str) -> Raised:
-    try:
-        import_from_real(module, name)
-    except ImportError as error:
-        return domain.raised(exceptions.from_real(domain, error))
-    raise AssertionError(f"{module.__name__} has {name}")

@@ -261,6 +261,8 @@ class CapturePolicy:
             without any difference; None if there is one.
         number_limits: the smallest and the largest number that a type among `value_types` holds, where it computes sums, differences
             and products as Python does up to there; None for other types.
+        may_import: may a module be imported at capture, by its full name, since nothing comes of it that a graph could miss? Then `capture`
+            raises `ModuleImported`.
         class_makers: metaclasses of a library that may run as a whole at capture, for a class that the program makes.
         order_free: code of functions of a library that go through sets and give the same in whatever order.
         whole_calls: reasons for which the outermost inlined call that holds no leaf runs for real, as a whole: what
@@ -292,6 +294,7 @@ class CapturePolicy:
         lambda function, cls, kinds: None
     )
     number_limits: Callable[[type], tuple[float, float] | None] = lambda cls: None
+    may_import: Callable[[str], bool] = lambda name: False
     class_makers: Collection[type] = ()
     order_free: Container[CodeType] = ()
     whole_calls: Collection[Reason] = ()

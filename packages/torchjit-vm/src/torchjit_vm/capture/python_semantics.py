@@ -14,6 +14,7 @@ from torchjit_vm.capture import (
     exceptions,
     formatting,
     functions,
+    imports,
     iteration,
     lengths,
     made_later,
@@ -121,8 +122,8 @@ class PythonSemantics(CaptureDomain):
     store_name = names.store_name
     delete_name = names.delete_name
     setup_annotations = names.setup_annotations
-    import_name = names.import_name
-    import_from = names.import_from
+    import_name = imports.import_name
+    import_from = imports.import_from
     cell_get = names.cell_get
     cell_set = names.cell_set
 

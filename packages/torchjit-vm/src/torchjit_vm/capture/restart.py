@@ -1,4 +1,4 @@
-"""Captures that start again: for a break that must happen earlier than where it was found."""
+"""Captures that start again: for a break that must happen earlier than where it was found, or for a module that is loaded now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from typing import final
 
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["Restart", "raised_anew"]
+__all__ = ["ModuleImported", "Restart", "raised_anew"]
+
+
+@final
+class ModuleImported(Exception):
+    """The region's code imports a module for the first time in the process, and it was imported at capture.
+
+    What was read before is out of date, and what the policy says of the module may be new: whoever called `capture` calls it again, with
+    a policy made anew.
+    """
 
 
 @final
