@@ -64,9 +64,9 @@ def test_layout_optimization_off_leaves_layouts(monkeypatch):
         fast(x).sum().backward()
         return seen
 
-    import torchjit_inductor.joint_layouts as joint_layouts
+    import torchjit_inductor.convolution_layouts as convolution_layouts
 
-    monkeypatch.setattr(joint_layouts, "_worth_it_on_cpu", lambda graph, convolutions: True)
+    monkeypatch.setattr(convolution_layouts, "_worth_it_on_cpu", lambda graph, convolutions: True)
     turned, left = strides(), strides(layout_optimization=False)
     assert any(s[1] == 1 for s in turned), turned
     assert left and all(s[1] != 1 for s in left), left

@@ -47,7 +47,12 @@ def inductor_backend(options: Options, kernels: torchjit_inductor.InductorSettin
         repeated_blocks=options.repeated_blocks,
         compiler_passes=(
             torchjit_inductor.scalars_on_devices,
-            torchjit_inductor.LayoutPlan(convolutions=options.layout_optimization, padding=options.shape_padding),
+            torchjit_inductor.LayoutPlan(
+                convolutions=options.layout_optimization,
+                padding=options.shape_padding,
+                max_autotune=options.max_autotune,
+                cache_dir=kernels.cache_dir,
+            ),
         ),
     )
     return _backend(_outside_of_the_hook(compiler, freezing=options.freezing), settings)

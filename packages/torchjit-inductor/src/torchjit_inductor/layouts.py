@@ -17,7 +17,14 @@ import torch.fx
 from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.memory_readers import observed
 
-__all__ = ["channels_last_strides", "image_and_weight", "preferred_layouts", "scatters_channels", "value_of"]
+__all__ = [
+    "channels_last_strides",
+    "fake_like",
+    "image_and_weight",
+    "preferred_layouts",
+    "scatters_channels",
+    "value_of",
+]
 
 GAIN = 1.1
 """The raced convolutions together must take at most this share of the time, else the default stays.
@@ -136,9 +143,13 @@ def _image(node: torch.fx.Node) -> torch.Tensor | None:
 
 
 def channels_last_strides(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Strides of a 4-d tensor with the channels innermost."""
-    _, c, h, w = sizes
-    return (c * h * w, c - c + 1, c * w, c)
+    """Strides of a batch of images, of any number of dimensions, with the channels innermost."""
+    _, channels, *spatial = sizes
+    strides = [channels]
+    for n in reversed(spatial):
+        strides.append(strides[-1] * n)
+    whole, *rest = reversed(strides)
+    return (whole, channels - channels + 1, *rest)
 
 
 def _between(convolutions: list[torch.fx.Node]) -> set[torch.fx.Node]:
@@ -198,6 +209,15 @@ def value_of(node: object) -> torch.Tensor | None:
     """The fake tensor of a node; None for anything else."""
     val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return val if isinstance(val, torch.Tensor) else None
+
+
+def fake_like(val: torch.Tensor, sizes: tuple[Any, ...], strides: tuple[Any, ...]) -> torch.Tensor:
+    """A tensor of the value's dtype and device with other sizes and strides, fake where that is."""
+    mode = getattr(val, "fake_mode", None)
+    if mode is None:
+        return val.new_empty_strided(sizes, strides)
+    with mode, torch.no_grad():
+        return torch.empty_strided(sizes, strides, dtype=val.dtype, device=val.device)
 
 
 def image_and_weight(node: torch.fx.Node) -> tuple[torch.Tensor | None, torch.Tensor | None]:

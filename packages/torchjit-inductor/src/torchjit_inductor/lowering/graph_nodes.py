@@ -9,10 +9,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from torchjit_inductor.convolution_layouts import SAME_PLACE
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Buffer, Origin
 from torchjit_inductor.ir.values import RunNumber
-from torchjit_inductor.joint_layouts import SAME_PLACE
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Strided
 from torchjit_inductor.steps import HostNumber, KernelStep, Step

@@ -11,8 +11,8 @@ import torch
 import torch.fx
 
 from torchjit_core.expr import Expr, constant
+from torchjit_inductor.convolution_layouts import CHANNELS_LAST, IMAGE_RANKS
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
-from torchjit_inductor.joint_layouts import CHANNELS_LAST
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
@@ -128,15 +128,15 @@ def _convolved(
 
 
 def _in_channels_last(b: Builder, arg: Any) -> Any:
-    """A 4-d tensor in memory with its channels innermost; anything else as it is."""
-    if not isinstance(arg, Lowered) or len(arg.sizes) != 4:
+    """Images in memory with their channels innermost; anything else as it is."""
+    if not isinstance(arg, Lowered) or len(arg.sizes) not in IMAGE_RANKS:
         return arg
     return b.laid_out(arg, channels_last_strides(arg.sizes))
 
 
 def _turned(meta: TensorMeta | None) -> TensorMeta | None:
     """What cuDNN returns for operands with the channels innermost."""
-    if meta is None or len(meta.sizes) != 4:
+    if meta is None or len(meta.sizes) not in IMAGE_RANKS:
         return meta
     return attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
 

@@ -18,6 +18,7 @@ from torchjit_inductor.attention.kernels import AttentionKernels, attention_prob
 from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units, varying_sizes
 from torchjit_inductor.attention.writer import AttentionProblem
 from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
+from torchjit_inductor.convolution_algorithms import measure_algorithms
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
@@ -169,7 +170,9 @@ class TritonBackend(KernelBackend):
 
     def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """Update inputs in place, read less, split reductions of much into little, and launch small kernels together."""
+        algorithms: tuple[Pass, ...] = (measure_algorithms,) if self._settings.max_autotune else ()
         return (
+            *algorithms,
             store_in_place,
             derive_loads,
             lambda program: split_program(program, hints, self._tuner.parts),
