@@ -20,7 +20,7 @@ class Options:
 
     Attributes:
         max_autotune: on GPUs measure products of 16-bit matrices as generated kernels, into which what follows them is fused, against
-            cuBLAS, and take the faster; results are kept on disk per device. Other kernels take their configurations from a table.
+            cuBLAS, and take the faster; of convolutions both layouts and all of cuDNN's algorithms. Results are kept on disk per device. Other kernels take their configurations from a table.
             The CPU backend always measures its matrix products and convolutions.
         autotune_in_subproc: products' candidates run in a process of their own first: one that crashes is rejected like a wrong one.
         coordinate_descent_tuning: on GPUs measure each generated kernel of fixed size with neighbouring tiles and numbers of warps, and

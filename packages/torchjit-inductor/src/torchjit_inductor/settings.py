@@ -29,7 +29,8 @@ class InductorSettings:
         race_matmuls: time aten's and oneDNN's matrix product for each new shape on the CPU and take the faster.
         emulate_precision_casts: round each result of a 16-bit type to it, as eager does in memory, also between the
             operations of one kernel, which otherwise keeps float32.
-        max_autotune: measure products of matrices of 16 and 8 bits on GPUs as generated kernels against the library, and take the faster.
+        max_autotune: measure products of matrices of 16 and 8 bits on GPUs as generated kernels against the library, and take the faster;
+            of convolutions all of cuDNN's algorithms.
         autotune_in_subproc: run what is measured in a process of its own first, so that a candidate that crashes takes only that along.
         coordinate_descent_tuning: on GPUs vary the tiles and warps of each kernel of fixed size, one step at a time, for as long as that
             makes it faster; with `max_autotune` those of products too.
