@@ -119,7 +119,8 @@ def _timed(node: torch.fx.Node, images: int) -> _Seconds:
 
 
 def _machine(device: torch.device) -> str:
-    return f"{torch.cuda.get_device_name(device)} torch {torch.__version__} cudnn {torch.backends.cudnn.version()}"
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return f"{torch.cuda.get_device_name(device)} torch {torch.__version__} cudnn {cudnn}"
 
 
 @final
