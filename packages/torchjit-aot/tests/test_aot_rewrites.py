@@ -11,9 +11,12 @@ import pytest
 import torch
 from aot_harness import STRICT, graph_of, run_both
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import torchjit_aot
 from torchjit_aot import run_eagerly
+from torchjit_aot.rewrites import FUSED, rewrite_graph
 from torchjit_core.events import listen
 
 FUSING = attrs.evolve(STRICT, fuse=True)
@@ -128,3 +131,26 @@ def test_a_recomputed_norm_keeps_its_strides() -> None:
     x = torch.randn(2, 3, 4).transpose(0, 1).requires_grad_()
     args = [x, torch.randn(4), torch.randn(4), torch.randn(4, 4, requires_grad=True)]
     run_both(f, args, settings=attrs.evolve(STRICT, recompute_materialized=True), exact=False)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "times"),
+    [
+        ("cuda", torch.float32, 0),
+        ("cuda", torch.float64, 0),
+        ("cuda", torch.bfloat16, 2),
+        ("cpu", torch.float32, 2),
+        ("cpu", torch.float64, 2),
+    ],
+    ids=str,
+)
+def test_a_gpu_product_in_full_precision_stays_the_one_that_eager_calls(
+    device: str, dtype: torch.dtype, times: int
+) -> None:
+    with FakeTensorMode() as mode:
+        x, w, b = (torch.empty(s, dtype=dtype, device=device) for s in ((5, 4), (4, 3), (3,)))
+        gm = make_fx(lambda x, w, b: [(x @ w + b).relu(), b + x @ w])(x, w, b)
+    assert rewrite_graph(gm.graph, FUSED, mode)["product and bias"] == times
+    called = [node.target for node in gm.graph.nodes if node.op == "call_function"]
+    assert called.count(torch.ops.aten.addmm.default) == times
+    assert called.count(torch.ops.aten.mm.default) == 2 - times, "each product is computed once"
