@@ -72,3 +72,38 @@ def test_other_windows_are_left_to_aten(args: tuple[Any, ...]) -> None:
 
 def test_average_pool_of_one_image() -> None:
     check(lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (sample(3, 9, 9),))
+
+
+@pytest.mark.parametrize(
+    ("shape", "args"),
+    [
+        ((2, 3, 9, 11), (3, 2, 1, 2)),
+        ((2, 3, 9, 11), ((2, 4), (1, 3), (1, 2), (3, 2))),
+        ((1, 2, 10, 10), (3, 2, 1, 1, True)),
+        ((1, 2, 9, 12), ((2, 3), 2, 0, (1, 2), True)),
+        ((1, 2, 4, 4), (2, 3, 1, 3, True)),
+    ],
+    ids=str,
+)
+def test_dilated_windows_and_last_ones_that_reach_beyond_the_end(shape: tuple[int, ...], args: tuple[Any, ...]) -> None:
+    x = sample(*shape)
+    x[..., 2, 3] = float("nan")
+    x[..., 3, :] = -torch.inf
+    check(lambda x: list(aten.max_pool2d_with_indices(x, *args)), (x,))
+    check(lambda x: F.max_pool2d(x.tanh(), *args) + 1, (x.bfloat16(),))
+
+
+def test_a_dilated_window_without_an_element_is_left_to_aten() -> None:
+    x = torch.empty(1, 1, 2, 2).fill_(3.0)
+    graph = check(lambda x: F.max_pool2d(x, 2, 1, 1, 3), (x,), aten=None)
+    assert " 0 aten calls" not in graph.source.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"), [(8, 1, 4, 3), (8, 1, 0, 3), (4, 2, 1, 1), (3, 2, 1, 2)]
+)
+def test_signals(kernel: int, stride: int, padding: int, dilation: int) -> None:
+    x = sample(2, 3, 61)
+    check(lambda x: F.max_pool1d(x.sin(), kernel, stride, padding, dilation), (x,))
+    check(lambda x: F.max_pool1d(x[0], kernel, stride, padding, dilation, return_indices=True), (x,), aten=None)
+    check(lambda x: F.avg_pool1d(x, kernel, stride, padding), (x,))
