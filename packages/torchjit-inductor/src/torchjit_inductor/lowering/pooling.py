@@ -212,9 +212,7 @@ def _inside(tests: list[tuple[Expr, Expr, bool, bool]]) -> Value:
     return found
 
 
-def _averaging(
-    rank: int, x: Lowered, kernel: Numbers, stride: Numbers, padding: Numbers, ceil_mode: bool
-) -> _Windows:
+def _averaging(rank: int, x: Lowered, kernel: Numbers, stride: Numbers, padding: Numbers, ceil_mode: bool) -> _Windows:
     """Averaging windows that can be unrolled."""
     if ceil_mode:
         raise NotLowered("a window that may begin in the padding")

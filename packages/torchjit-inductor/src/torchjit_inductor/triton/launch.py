@@ -70,6 +70,10 @@ class KernelVariants:
         """Machine code of a specialisation."""
         base = self.base(variant.aligned, variant.wide)
         recipe = specialised(base, variant, len(self.kernel.buffers))
+        if isinstance(self.plan, TilePlan) and self.plan.by_element:
+            recipe = attrs.evolve(
+                recipe, aligned=frozenset()
+            )  # Triton gives 16 bytes to each thread wherever one access is as wide
         return once(self._cache, recipe, lambda: recipe.compile(shared_workers().assemble))
 
     def base(self, aligned: bool, wide: bool) -> Recipe:

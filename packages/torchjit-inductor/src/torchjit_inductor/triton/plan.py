@@ -11,11 +11,11 @@ from typing import final
 
 import attrs
 
-from torchjit_core.expr import Expr, Symbol
+from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_inductor.estimates import estimate, points
 from torchjit_inductor.indexing import stride, unit_steps
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, flat_index, iterations
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import IN_ORDER, Value
 
 __all__ = [
     "CACHED",
@@ -34,6 +34,7 @@ PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in register
 THREADS = 2048  # that a multiprocessor runs at once
 CACHED = 40 * 2**20  # bytes that a second pass finds in the cache (of 50 or 60 MiB)
 ALONE = 16384  # elements of four bytes in a tile, so that two programs of 32 warps do not fit onto a multiprocessor
+WINDOW = 6  # reads of one tensor for an element of the result
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 
 REDUCED = ("r", "s")
@@ -84,6 +85,7 @@ class TilePlan:
         num_warps: warps per program.
         num_stages: depth of software pipelining of loops.
         registers: that a thread may have at most; 0: as many as the compiler likes.
+        by_element: neighbouring threads take neighbouring elements, rather than 16 bytes each.
     """
 
     program_loops: tuple[LoopVar, ...]
@@ -91,6 +93,7 @@ class TilePlan:
     num_warps: int
     num_stages: int = 2
     registers: int = 0
+    by_element: bool = False
 
     @property
     def reduced(self) -> Axis | None:
@@ -182,6 +185,9 @@ def _pointwise_plan(facts: _Facts) -> TilePlan:
     across = _transposed_loop(facts)
     if across is not None:
         return _transpose_plan(facts, across)
+    windows = _windows(facts)
+    if windows:
+        return _window_plan(facts, windows)
     total = facts.count(outer)
     per_thread = max(THREAD_BYTES // facts.itemsize, 4)
     block = 128 * per_thread
@@ -199,6 +205,31 @@ def _pointwise_plan(facts: _Facts) -> TilePlan:
         if last >= 256:
             return TilePlan(outer[:-1], (row,), num_warps=min(warps, max(1, row.block // 128)))
     return TilePlan((), (Axis("x", outer, block),), num_warps=warps)
+
+
+def _windows(facts: _Facts) -> int:
+    """How often most the elements of one tensor are read at places next to each other, if mostly not 16 bytes wide; 0: seldom."""
+    last = facts.kernel.outer[-1].symbol
+    reads: dict[str, list[bool]] = {}
+    for value in facts.loads:
+        if last in value.data.index.symbols:
+            width = max(1, 16 // facts.buffers[value.data.buffer].dtype.itemsize)
+            rest = value.data.index - as_expr(last)
+            wide = last not in rest.symbols and rest.divisible_by(width)
+            reads.setdefault(value.data.buffer, []).append(wide)
+    most = max(reads.values(), key=len, default=[])
+    return len(most) if len(most) >= WINDOW and 2 * sum(most) < len(most) else 0
+
+
+def _window_plan(facts: _Facts, reads: int) -> TilePlan:
+    """What is read at many places near each other is found in the cache nearest to a multiprocessor, which gives threads whose elements lie
+    16 bytes apart a quarter of what it gives to neighbours."""
+    outer, large = facts.kernel.outer, reads > 16
+    last = facts.count(outer[-1:])
+    row = 512 if large else 1024
+    if len(outer) > 1 and _waste(last, row) <= 1.0625:
+        return TilePlan(outer[:-1], (Axis("x", outer[-1:], row),), num_warps=4, by_element=True)
+    return TilePlan((), (Axis("x", outer, 256 if large else 512),), num_warps=4, by_element=True)
 
 
 def _uneven(facts: _Facts) -> bool:
@@ -293,6 +324,10 @@ def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
             and _waste(facts.count(kernel.inner), 2 * block) <= 1.1
         ):
             more = 2
+        # Many rows that no cache holds: what the second pass finds there is the end of a row, and less the more rows are under way.
+        many = facts.count(kernel.outer) >= 8 * MULTIPROCESSORS and _waste(facts.count(kernel.inner), 4 * block) <= 1.1
+        if more == 1 and many and _resident_bytes(facts, warps):
+            more = 4
         warps, block = warps * more, block * more
     r = Axis("r", kernel.inner, block, looped=True)
     return TilePlan(kernel.outer, (r,), num_warps=warps)
@@ -356,8 +391,10 @@ def _large(facts: _Facts) -> list[tuple[str, Expr]]:
 
 def _persistent_limit(facts: _Facts) -> int:
     """Fewer elements when several tensors must stay in registers between the levels of the kernel."""
-    kept = max(1, sum(1 for v in facts.loads if _used_later(v, facts.kernel)))
+    kept = sum(1 for v in facts.loads if _used_later(v, facts.kernel))
     limit = PERSISTENT_LIMIT // (1 if facts.itemsize <= 4 else 2)
+    if kept == 1 and len(facts.loads) == 1 and _waste(facts.count(facts.kernel.inner), 2 * limit) <= 1.25:
+        return 2 * limit  # read once, rather than a second time from the cache
     return limit if kept <= 2 else max(limit // 2, 1024)
 
 
@@ -403,7 +440,11 @@ def _column_plan(facts: _Facts) -> TilePlan:
     others = facts.count(kernel.outer[:-1])
     while columns > 16 and others * -(-last // columns) < MULTIPROCESSORS:
         columns //= 2
-    rows = max(2, min(4096 // columns, power_of_two(inner)))
+    tile = 4096
+    if _adds_one_tensor(facts, large) and others * -(-last // (2 * columns)) >= 8 * MULTIPROCESSORS and 2 * columns <= last:
+        # Rows that begin anywhere share a line at either end; each thread has more to wait for at once.
+        columns, tile = 2 * columns, 8192
+    rows = max(2, min(tile // columns, power_of_two(inner)))
     size = iterations(kernel.inner).value
     looped = size is None or size > rows
     r = Axis("r", kernel.inner, rows, looped=looped)
@@ -414,6 +455,12 @@ def _column_plan(facts: _Facts) -> TilePlan:
         return TilePlan(kernel.outer[:-1], (x, r), num_warps=16, registers=64)
     warps = max(1, min(8, rows * columns // (1024 if line == 256 else 512)))
     return TilePlan(kernel.outer[:-1], (x, r), num_warps=warps)
+
+
+def _adds_one_tensor(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
+    """Does one number for each element of a tile hold what a loop has found, of one tensor?"""
+    plain = all(v.data in ("sum", "prod", "max", "min") for v in facts.kernel.values if v.op == "reduce")
+    return plain and len(large) == 1 and not any(v.op in IN_ORDER for v in facts.kernel.values)
 
 
 def two_each(programs: int) -> bool:
