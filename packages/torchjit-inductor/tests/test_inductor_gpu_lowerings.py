@@ -19,6 +19,7 @@ from torchjit_inductor.lowering.graph_nodes import read_whole
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_torch.node_meta import FROM_PLACES
 
 aten = torch.ops.aten
@@ -96,6 +97,30 @@ def test_the_backward_of_max_pooling_from_places_in_the_window() -> None:
     (kernel,) = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
     assert not any(v.op == "floordiv" for v in kernel.values)
     torch.testing.assert_close(results(program, [gradient, x, places])[0], function(gradient, x, places))
+
+
+@pytest.mark.parametrize(
+    ("args", "channels_last"),
+    [((3, 2, 1), False), ((3, 2, 1, 3), False), ((3, 2, 1, 2, True), True), ((2, 2, 0), True), (((1, 2, 3), 1, (0, 1, 1)), False)],
+    ids=str,
+)
+def test_windows_of_three_dimensions(args: tuple[Any, ...], channels_last: bool) -> None:
+    x = torch.randint(0, 9, (2, 3, 9, 7, 8)).float()
+    x[0, 0, 3, 3, 3] = torch.nan
+    if channels_last:
+        x = x.to(memory_format=torch.channels_last_3d)
+
+    def largest(x: torch.Tensor) -> Any:
+        return list(aten.max_pool3d_with_indices(x, *args))
+
+    def averages(x: torch.Tensor) -> Any:
+        return [aten.avg_pool3d(x, *args[:3]), aten.avg_pool3d(x, *args[:3], False, False), aten.avg_pool3d(x, 2, 2)]
+
+    for function in (largest, averages):
+        program = lowered(traced(function, [x]))
+        assert not aten_calls(program)
+        for got, want in zip(results(program, [x]), function(x), strict=True):
+            torch.testing.assert_close(got, want, equal_nan=True)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -332,3 +357,42 @@ def test_numbers_that_follow_from_one_number_are_not_stored() -> None:
     (kernel,) = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
     assert not aten_calls(program) and len({v.data.buffer for v in kernel.values if v.op == "load"}) == 2
     torch.testing.assert_close(results(program, [x, seeds])[0], function(x, seeds))
+
+
+def _smooth_l1(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    far = (x - y).abs()
+    return torch.where(far < 1, 0.5 * far * far, far - 0.5)
+
+
+LOSSES: dict[str, Callable[..., Any]] = {
+    "smooth l1": lambda x, y: _smooth_l1(x, y).mean(),
+    "huber": lambda x, y: (_smooth_l1(x, y) * 0.5).sum(),
+    "mse": lambda x, y: F.mse_loss(x, y),
+    "several users": lambda x, y: (lambda d: (d * d.exp() + d.sin()).mean())((x - y).abs()),
+    "stored too": lambda x, y: (lambda d: [d, (d * d.sigmoid()).amax()])((x - y).relu()),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_over_all_elements_reads_each_once(name: str) -> None:
+    """What many use joins the sum although it has one row: its inner points are shared among programs."""
+    inputs = [torch.randn(130, 260), torch.randn(130, 260)]
+    gm = traced(LOSSES[name], inputs)
+    program = lower_graph(gm, "graph")
+    assert not aten_calls(program)
+    backend = TritonBackend(arch=90)
+    program = remove_dead_stores(fuse(program, {}, shares=lambda k: backend.shares(k, program.buffers, {})))
+    (kernel,) = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+    assert kernel.inner and set(program.inputs) <= set(kernel.reads)
+    want = LOSSES[name](*inputs)
+    for got, each in zip(results(program, inputs), want if isinstance(want, list) else [want], strict=True):
+        torch.testing.assert_close(got, each)
+
+
+def test_what_waits_for_the_result_or_cannot_be_shared_does_not_join_a_reduction_of_one_row() -> None:
+    x = torch.randn(130, 260)
+    backend = TritonBackend(arch=90)
+    for function in (lambda x: x / x.norm(), lambda x: (lambda d: (d * d.exp()).argmax())(x.sin())):
+        program = lower_graph(traced(function, [x]), "graph")
+        program = fuse(program, {}, shares=lambda k, p=program: backend.shares(k, p.buffers, {}))  # type: ignore[misc]
+        assert len(program.steps) == 2

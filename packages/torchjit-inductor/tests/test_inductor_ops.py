@@ -630,3 +630,11 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", FALLBACKS)
 def test_what_has_no_lowering_runs_by_aten(name: str) -> None:
     check(FALLBACKS[name], (sample(8, 8),), aten=None, tol={"rtol": 1e-4, "atol": 1e-4})
+
+
+@pytest.mark.parametrize("dims", [1, (0, 1), (0, 2), -1], ids=str)
+def test_log_sum_exp_of_infinite_rows(dims: Any) -> None:
+    x = sample(3, 4, 5)
+    x[0], x[1, 2], x[2, :, 3] = -torch.inf, torch.inf, torch.nan
+    check(lambda x: [x.logsumexp(dims), torch.logsumexp(x.sin() * 9, dims, keepdim=True)], (x,))
+    check(lambda x: x.round().long().logsumexp(dims), (sample(3, 4, 5),), aten=None)

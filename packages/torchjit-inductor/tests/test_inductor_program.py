@@ -567,3 +567,32 @@ def test_a_view_is_stored_as_what_it_shows_would_be() -> None:
         run_program(fn, inputs, program)
         row_major = lower_graph(gm, "g", set()).buffers["expand"]
         assert [s.value for s in row_major.strides][:3] == [240, 30, 6]
+
+
+MOVED: dict[str, tuple[Callable[..., Any], int]] = {
+    "exclusive sums": (lambda x: torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)], 1), 2),
+    "sums from the end": (lambda x: x.flip(1).cumsum(1).flip(1), 1),
+    "sums along rows": (lambda x: torch.cat([x[:1] * 2, x.cumsum(0), x.softmax(0)], 0), 3),
+    "products behind both": (lambda x: torch.cat([x.sin(), x.cumprod(1), x], 1).flip(0).flip(0), 3),
+    "norms side by side": (lambda x: torch.cat([x.softmax(1), x.log_softmax(1) + 1], 1), 2),
+    "turned in two dimensions": (lambda x: x.view(2, 3, 40).cumsum(1).flip(0, 2), 1),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_rows_that_are_only_moved_are_stored_where_they_end(name: str) -> None:
+    function, kernels = MOVED[name]
+    x = sample(6, 40)
+    for given in (x, x.t().contiguous().t()):
+        check(function, (given,), kernels=kernels if given is x and name != "products behind both" else None)
+
+
+def test_rows_that_somebody_else_reads_are_not_moved() -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        sums = x.cumsum(1)
+        joined = torch.cat([x[:, :1], sums], 1)
+        return [joined, sums.flip(1), torch.cat([joined, joined], 1), torch.cat([x.softmax(1), x.softmax(1)], 1)]
+
+    check(function, (sample(6, 40),))
+    check(lambda x: torch.cat([x.cumsum(1), x], 1).sin() + 1, (sample(6, 40),))
+    check(lambda x: torch.cat([x.cumsum(1), x.double()], 1), (sample(6, 40),))

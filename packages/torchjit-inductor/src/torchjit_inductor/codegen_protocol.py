@@ -97,6 +97,10 @@ class KernelBackend(Protocol):
         """What this backend is so bad at in the kernel that two kernels would be better, or None. Asked of fusions."""
         return None
 
+    def shares(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
+        """See `schedule.fuse.Shares`."""
+        return False
+
     def takes_product(self, product: MatrixProduct) -> bool:
         """May a product of matrices be better computed by a kernel (a `dot`) than by aten? May measure it."""
         return False

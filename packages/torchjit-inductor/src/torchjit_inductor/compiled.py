@@ -274,6 +274,7 @@ class Inductor:
                 accepts=lambda kernel: self._refusal(kernel, program.buffers) is None,
                 unwanted=lambda kernel: self._backend(kernel.device.type).unwanted(kernel, program.buffers, hints),
                 explain=explain,
+                shares=lambda kernel: self._backend(kernel.device.type).shares(kernel, program.buffers, hints),
             )
 
         rounding: tuple[Pass, ...] = (round_stores,) if self.settings.emulate_precision_casts else ()

@@ -58,6 +58,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     written_in_place,
 )
 from torchjit_inductor.lowering.known_sizes import GraphNotSupported, KnownSizes
+from torchjit_inductor.lowering.moved import moved_rows
 from torchjit_inductor.lowering.placement import as_traced, from_storage, placed, zero_padded
 from torchjit_inductor.lowering.places import settled
 from torchjit_inductor.lowering.products import small_product, vector_product
@@ -351,6 +352,12 @@ class _GraphLowering:
             made = tile_product(self.builder, op, call.args, call.metas, self.products)
         return made
 
+    def _moved(self, call: _Call) -> Lowered | None:
+        """Rows that are stored where they end."""
+        if not call.is_computable:
+            return None
+        return moved_rows(self.builder, call.node, self.env, call.metas)
+
     def _attention(self, call: _Call) -> Any:
         """The results of a call of attention that has kernels, or None."""
         kernels = None if self.attention is None else self.attention(call.node)
@@ -586,6 +593,7 @@ _SPECIAL: dict[object, Callable[[_GraphLowering, torch.fx.Node], Any]] = {
 _WAYS: tuple[Callable[[_GraphLowering, _Call], Any], ...] = (
     _GraphLowering._zero_padded,
     _GraphLowering._attention,
+    _GraphLowering._moved,
     _GraphLowering._lowered,
     _GraphLowering._product,
     _GraphLowering._extern,

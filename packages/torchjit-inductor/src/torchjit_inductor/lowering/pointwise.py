@@ -438,13 +438,6 @@ for _name, _row in FORMULAS.items():
 
 
 # ---------------------------------------------------------------------- losses that are pointwise
-@lowering("mse_loss")
-def _mse_loss(b: Builder, meta: TensorMeta, x: Lowered, y: Lowered, reduction: int = 1) -> Lowered:
-    if reduction != 0:
-        raise NotLowered("a reducing loss")
-    return pointwise(meta, lambda v, w: (v - w) * (v - w), x, y)
-
-
 @lowering("mse_loss_backward")
 def _mse_loss_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, y: Lowered, reduction: int) -> Lowered:
     scale = 2.0

@@ -150,7 +150,23 @@ for _kind in ("any", "all"):
     lowering(_kind, f"{_kind}.dim", f"{_kind}.dims")(partial(_test, _kind))
 
 
-# ---------------------------------------------------------------------- a loss that checks its operands
+# ---------------------------------------------------------------------- losses
+def _reduced(b: Builder, meta: TensorMeta, reduction: int, formula: Callable[..., Value], *operands: Lowered) -> Lowered:
+    """A loss at each element of operands of equal sizes, or its mean (`reduction` is 1) or sum (2)."""
+    each = attrs.evolve(meta, sizes=operands[0].sizes, strides=contiguous_strides(operands[0].sizes))
+    loss = pointwise(each if reduction else meta, formula, *operands)
+    if reduction == 0:
+        return loss
+    return _mean(b, meta, loss) if reduction == 1 else _total("sum", b, meta, loss)
+
+
+@lowering("mse_loss")
+def _mse_loss(b: Builder, meta: TensorMeta, x: Lowered, y: Lowered, reduction: int = 1) -> Lowered:
+    if reduction and x.sizes != y.sizes:
+        raise NotLowered("a loss of operands that are broadcast")
+    return _reduced(b, meta, reduction, lambda v, w: (v - w) * (v - w), x, y)
+
+
 @lowering("binary_cross_entropy")
 def _binary_cross_entropy(
     b: Builder, meta: TensorMeta, x: Lowered, target: Lowered, weight: Lowered | None = None, reduction: int = 1
@@ -174,11 +190,7 @@ def _binary_cross_entropy(
         return where(apply("eq", place, number(0, torch.int64)), made, number(math.nan, made.dtype))
 
     operands = (x, target) if weight is None else (x, target, weight)
-    each = attrs.evolve(meta, sizes=x.sizes, strides=contiguous_strides(x.sizes))
-    loss = pointwise(each, formula, *operands)
-    if reduction == 0:
-        return loss
-    return _mean(b, meta, loss) if reduction == 1 else _total("sum", b, meta, loss)
+    return _reduced(b, meta, reduction, formula, *operands)
 
 
 # ---------------------------------------------------------------------- extremes
@@ -303,6 +315,21 @@ lowering("_softmax")(partial(_along, 1, _softmax))
 lowering("_safe_softmax")(partial(_along, 1, _safe_softmax))
 lowering("_softmax_backward_data")(partial(_along, 2, lambda g, y: (g - reduce("sum", g * y)) * y))
 lowering("_log_softmax_backward_data")(partial(_along, 2, lambda g, y: g - apply("exp", y) * reduce("sum", g)))
+
+
+@lowering("logsumexp")
+def _log_sum_exp(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims, keepdim: bool = False) -> Lowered:
+    """Of a row with an infinite maximum it is this maximum; a distance from infinity would be no number."""
+    _nonempty(x, dims)
+
+    def formula(v: Value) -> Value:
+        v = cast(v, compute_dtype(meta.dtype))
+        largest = reduce("max", v)
+        total = apply("log", reduce("sum", apply("exp", v - largest)))
+        infinite = apply("eq", apply("abs", largest), number(math.inf, largest.dtype))
+        return where(infinite, largest, total + largest)
+
+    return one(b, x, dims, meta, formula)
 
 
 @lowering("_log_softmax")

@@ -8,7 +8,7 @@ loads is the very element that the same iteration stored: then the load is repla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import final
+from typing import TypeAlias, final
 
 import attrs
 
@@ -30,7 +30,7 @@ from torchjit_inductor.schedule.delay import fuse_delayed
 from torchjit_inductor.schedule.digits import with_split_loops
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, memory_of
 
-__all__ = ["FusionLimits", "Refusal", "fuse"]
+__all__ = ["FusionLimits", "Refusal", "Shares", "fuse"]
 
 
 @final
@@ -54,6 +54,11 @@ class FusionLimits:
     serial: int = 16384
     lookback: int = 24
     epilogues: bool = True
+
+
+Shares: TypeAlias = Callable[[LoopKernel], bool]
+"""Are the inner points of a reduction of few rows shared among as many programs as fill the device, without reading anything twice?
+Then what is computed at each of them loses no parallelism by joining it."""
 
 
 @final
@@ -80,6 +85,7 @@ def fuse(
     accepts: Callable[[LoopKernel], bool] | None = None,
     unwanted: Callable[[LoopKernel], str | None] | None = None,
     explain: Callable[[Refusal], None] | None = None,
+    shares: Shares | None = None,
 ) -> Program:
     """Fuse the kernels of a program.
 
@@ -88,10 +94,11 @@ def fuse(
         accepts: can the backend compile a kernel? Fusions that it could not stay undone.
         unwanted: what the backend is bad at in a kernel, or None. Kernels of which only the fusion would be so stay apart.
         explain: told of each fusion that would have saved memory traffic and was not made.
+        shares: see `Shares`; None: no backend does.
     """
     limits = limits or FusionLimits()
     fusion = _Fusion(
-        program, hints, limits, accepts or (lambda kernel: True), unwanted or (lambda kernel: None), explain
+        program, hints, limits, accepts or (lambda kernel: True), unwanted or (lambda kernel: None), explain, shares
     )
     for step in program.steps:
         fusion.add(step)
@@ -109,8 +116,10 @@ class _Fusion:
         accepts: Callable[[LoopKernel], bool],
         unwanted: Callable[[LoopKernel], str | None],
         explain: Callable[[Refusal], None] | None,
+        shares: Shares | None,
     ) -> None:
         self.buffers, self.hints, self.limits, self.explain = program.buffers, hints, limits, explain
+        self.shares = shares
         self.memory = memory_of(program.steps)
         self.shared = frozenset[str]().union(*self.memory.values())
         self.accepts, self.unwanted = accepts, unwanted
@@ -172,7 +181,7 @@ class _Fusion:
         for _, position in sorted(scored):
             group = self.groups[-position]
             if isinstance(group, KernelStep):
-                joined = join(group.kernel, kernel, self.hints, self.limits)
+                joined = join(group.kernel, kernel, self.hints, self.limits, self.shares)
                 if isinstance(joined, str):
                     self._refuse(-position, kernel, joined)
                 elif (why := self._new_in(joined, group.kernel, kernel)) is not None:
@@ -186,7 +195,7 @@ class _Fusion:
         """One kernel of two that may run one behind the other, if it is sound and the backend takes it."""
         if self._by_two_names(first, second):
             return None
-        made = join(first, second, self.hints, self.limits)
+        made = join(first, second, self.hints, self.limits, self.shares)
         if isinstance(made, str) or self._new_in(made, first, second) is not None:
             return None
         return made if self.accepts(made) else None
@@ -215,7 +224,9 @@ def _nodes(kernel: LoopKernel) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- two kernels into one
-def join(first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits) -> LoopKernel | str:
+def join(
+    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits, shares: Shares | None = None
+) -> LoopKernel | str:
     """One kernel that does what `first` and then `second` do, or why there is none."""
     if len(set(first.buffers) | set(second.buffers)) > limits.buffers:
         return f"together they have more than {limits.buffers} arguments"
@@ -226,19 +237,24 @@ def join(first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], lim
         if reduction.inner and not _wide(reduction, hints, limits):
             why += f", or the reduction's {points(reduction.outer, hints)} rows are too few to spread over threads"
             break
-    made = _in_one_space(first, second, hints, limits, why)
+    made = _in_one_space(first, second, hints, limits, shares, why)
     if isinstance(made, str) and first.device.type == "cuda":
         # A window or a head is a digit of a row's number. As loops of their own such digits may have any order.
         split = with_split_loops(first, 1), with_split_loops(second, 1)
         if split != (first, second):
-            return _in_one_space(*split, hints, limits, made)
+            return _in_one_space(*split, hints, limits, shares, made)
     return made
 
 
 def _in_one_space(
-    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits, why: str
+    first: LoopKernel,
+    second: LoopKernel,
+    hints: Mapping[Symbol, int],
+    limits: FusionLimits,
+    shares: Shares | None,
+    why: str,
 ) -> LoopKernel | str:
-    for space, first_outer, second_outer in _spaces(first, second, hints, limits):
+    for space, first_outer, second_outer in _spaces(first, second, hints, limits, shares):
         made = _joined(first, second, space, first_outer, second_outer)
         if isinstance(made, str):
             why = made
@@ -250,7 +266,7 @@ def _in_one_space(
 
 
 def _spaces(
-    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits
+    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits, shares: Shares | None
 ) -> Iterator[tuple[Space, bool, bool]]:
     """Shared iteration spaces to try, and whether the first's and the second's stores move to the outer level."""
     for a, b in _common_accesses(first, second):
@@ -260,8 +276,10 @@ def _spaces(
             continue
         lead = 0 if first.inner else 1
         reduction = (first, second)[lead]
-        space = _whole_space(first, a, second, b, lead=lead) if _wide(reduction, hints, limits) else None
-        yield from [] if space is None else [(space, False, False)]
+        wide = _wide(reduction, hints, limits)
+        space = _whole_space(first, a, second, b, lead=lead) if wide or shares is not None else None
+        if space is not None and (wide or _is_shared(first, second, space, shares)):
+            yield space, False, False
         pairs = aligned(first.outer, a, second.outer, b)
         rows = None if pairs is None else space_of(pairs, reduction.outer, (), lead)
         if rows is not None:
@@ -272,6 +290,12 @@ def _wide(reduction: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimi
     """Are there enough outer iterations to spread over threads, or too little work for that to matter?"""
     outer = points(reduction.outer, hints)
     return outer >= limits.parallel or outer * points(reduction.inner, hints) <= limits.serial
+
+
+def _is_shared(first: LoopKernel, second: LoopKernel, space: Space, shares: Shares | None) -> bool:
+    """Would the two in one space be a kernel whose inner points programs share?"""
+    made = _joined(first, second, space, False, False)
+    return shares is not None and not isinstance(made, str) and shares(made)
 
 
 def _whole_space(

@@ -38,7 +38,7 @@ from torchjit_inductor.triton.redundant_loads import derive_loads
 from torchjit_inductor.triton.sorts import why_not_sorted
 from torchjit_inductor.triton.source import kernel_comments
 from torchjit_inductor.triton.specialisations import Variant
-from torchjit_inductor.triton.split_reduction import is_apart, split_program
+from torchjit_inductor.triton.split_reduction import is_apart, is_shared, split_program
 from torchjit_inductor.triton.trial import TrialProcess
 
 __all__ = ["TritonBackend"]
@@ -94,6 +94,10 @@ class TritonBackend(KernelBackend):
         if kernel.inner and is_apart(kernel, buffers, hints):
             return "the statistics and what follows them read more than the cache holds in different orders"
         return None
+
+    def shares(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
+        """Is the reduction split, and does nothing wait for its result at each inner point?"""
+        return is_shared(kernel, buffers, hints)
 
     def takes_product(self, product: MatrixProduct) -> bool:
         """Do measurements say that a kernel comes close to the library's? Only asked for under `max_autotune`."""

@@ -24,7 +24,7 @@ from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
 from torchjit_inductor.triton.plan import CACHED, MULTIPROCESSORS, reads_columns, two_each, walks_columns
 
-__all__ = ["is_apart", "split", "split_product", "split_program"]
+__all__ = ["is_apart", "is_shared", "split", "split_product", "split_program"]
 
 _PROGRAMS = 4 * MULTIPROCESSORS  # enough to fill the GPU
 _SMALLEST = 4096  # elements that are worth a program of their own
@@ -105,6 +105,14 @@ def is_apart(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[S
         return False
     kernel = _in_columns(merged(kernel), buffers, hints)
     return _joinable(kernel) and (bool(_lanes(kernel, buffers)) or _reads_twice(kernel, buffers, hints))
+
+
+def is_shared(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
+    """Is a reduction split into two stages, of which the first does all that there is to do at its inner points? Arguments as of `is_apart`."""
+    if _follows(kernel):
+        return False
+    cut = _cut(_in_columns(merged(kernel), buffers, hints), buffers, hints)
+    return cut is not None and cut.parts > 1
 
 
 def split_product(

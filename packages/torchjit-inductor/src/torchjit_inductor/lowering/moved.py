@@ -1,0 +1,119 @@
+"""Rows that are only moved behind the kernel that computes them (put behind others, or turned round) are stored where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import torch
+import torch.fx
+
+from torchjit_core.expr import constant
+from torchjit_inductor.indexing import simplify
+from torchjit_inductor.ir.kernel import Store
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.tensors import Index, Lowered, Metas, Strided, TensorMeta, contiguous_strides
+from torchjit_inductor.lowering.views import dim_of
+from torchjit_inductor.steps import KernelStep
+
+__all__ = ["moved_rows"]
+
+_aten = torch.ops.aten
+_Place = Callable[[Index], Index]
+
+
+def moved_rows(b: Builder, node: torch.fx.Node, env: Mapping[torch.fx.Node, Any], meta: Metas) -> Strided | None:
+    """The result of `cat` or `flip` of rows that a kernel has computed for nobody else; None where it is something else.
+
+    Such a result would be a copy by a kernel of its own, since what is computed row by row (a running sum, a softmax) is no formula.
+
+    Args:
+        node: the graph returns it, and nothing else reads it.
+        env: what the nodes before were lowered to.
+        meta: of the result.
+    """
+    if not isinstance(meta, TensorMeta) or meta.strides != contiguous_strides(meta.sizes):
+        return None
+    if any(user.op != "output" for user in node.users) or any(n.value is None for n in meta.sizes):
+        return None
+    if node.target is _aten.flip.default:
+        return _flipped(b, node, env, meta)
+    return _joined(b, node, env, meta) if node.target is _aten.cat.default else None
+
+
+def _flipped(b: Builder, node: torch.fx.Node, env: Mapping[torch.fx.Node, Any], meta: TensorMeta) -> Strided | None:
+    (source, dims), step = node.args, _step_of_rows(b, node.args[0], env)
+    if step is None or not isinstance(dims, Sequence):
+        return None
+    turned = {dim_of(d, len(meta.sizes)) for d in dims}  # type: ignore[arg-type]
+    target = b.buffer(node.name, meta)
+
+    def place(index: Index) -> Index:
+        return tuple(n - 1 - i if k in turned else i for k, (i, n) in enumerate(zip(index, meta.sizes, strict=True)))
+
+    _store_in(b, step, env[source], target, place)  # type: ignore[index]
+    return target
+
+
+def _joined(b: Builder, node: torch.fx.Node, env: Mapping[torch.fx.Node, Any], meta: TensorMeta) -> Strided | None:
+    pieces: Any = node.args[0]
+    dim = dim_of(node.args[1] if len(node.args) > 1 else 0, len(meta.sizes))  # type: ignore[arg-type]
+    steps = [_step_of_rows(b, p, env) for p in pieces]
+    held = [env.get(p) if isinstance(p, torch.fx.Node) else None for p in pieces]
+    if not any(s is not None for s in steps) or len(set(pieces)) < len(pieces) or node.kwargs:
+        return None
+    if any(not isinstance(t, Lowered) or t.dtype != meta.dtype or len(t.sizes) != len(meta.sizes) for t in held):
+        return None
+    target, start = b.buffer(node.name, meta), constant(0)
+    for step, piece in zip(steps, held, strict=True):
+        assert isinstance(piece, Lowered)
+        part = attrs.evolve(meta, sizes=piece.sizes)
+        there = Strided(target.buffer, part.sizes, meta.strides, start * meta.strides[dim], meta.dtype, meta.device)
+        if step is None:
+            b.store_into(piece, there)
+        elif isinstance(piece, Strided):
+            _store_in(b, step, piece, there, lambda index: index)
+        start = start + piece.sizes[dim]
+    return target
+
+
+def _step_of_rows(b: Builder, node: Any, env: Mapping[torch.fx.Node, Any]) -> int | None:
+    """Which of the steps so far computes the node, row by row, for one reader, into memory of its own."""
+    place = env.get(node) if isinstance(node, torch.fx.Node) else None
+    if not isinstance(place, Strided) or len(node.users) > 1 or place.offset.value != 0:
+        return None
+    if place.sizes != b.buffers[place.buffer].sizes or place.strides != contiguous_strides(place.sizes):
+        return None
+    found = [k for k, step in enumerate(b.steps) if place.buffer in (*step.reads, *step.writes)]
+    step = b.steps[found[0]] if len(found) == 1 else None
+    if not isinstance(step, KernelStep) or not step.kernel.inner or step.names:
+        return None
+    store = _store_to(step, place)
+    plain = store is not None and store.mode == "set" and not store.outer and not store.positions
+    return found[0] if plain else None
+
+
+def _store_to(step: KernelStep, place: Strided) -> Store | None:
+    """The only store to a buffer."""
+    stores = [s for s in step.kernel.stores if s.buffer == place.buffer]
+    return stores[0] if len(stores) == 1 and place.buffer not in step.kernel.reads else None
+
+
+def _store_in(b: Builder, position: int, source: Strided, target: Strided, place: _Place) -> None:
+    """Let the step store in `target`, at the places of the elements, what it stores in `source`, which goes."""
+    step = b.steps[position]
+    assert isinstance(step, KernelStep)
+    kernel = step.kernel
+    loops = {v.symbol: v.size for v in (*kernel.outer, *kernel.inner)}
+
+    def moved(store: Store) -> Store:
+        if store.buffer != source.buffer:
+            return store
+        index = tuple(
+            simplify((store.index // s) % n, loops) for s, n in zip(source.strides, source.sizes, strict=True)
+        )
+        return attrs.evolve(store, buffer=target.buffer, index=simplify(target.address(place(index)), loops))
+
+    b.steps[position] = KernelStep(attrs.evolve(kernel, stores=tuple(map(moved, kernel.stores))))
+    del b.buffers[source.buffer]
