@@ -101,7 +101,13 @@ def test_the_backward_of_max_pooling_from_places_in_the_window() -> None:
 
 @pytest.mark.parametrize(
     ("args", "channels_last"),
-    [((3, 2, 1), False), ((3, 2, 1, 3), False), ((3, 2, 1, 2, True), True), ((2, 2, 0), True), (((1, 2, 3), 1, (0, 1, 1)), False)],
+    [
+        ((3, 2, 1), False),
+        ((3, 2, 1, 3), False),
+        ((3, 2, 1, 2, True), True),
+        ((2, 2, 0), True),
+        (((1, 2, 3), 1, (0, 1, 1)), False),
+    ],
     ids=str,
 )
 def test_windows_of_three_dimensions(args: tuple[Any, ...], channels_last: bool) -> None:

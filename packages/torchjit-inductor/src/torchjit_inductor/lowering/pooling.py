@@ -155,9 +155,11 @@ def _max_pool(
     def present(point: Point) -> Iterator[Value]:
         """Values, the least there is in the padding: where windows are dilated to find one in the window costs more."""
         for place in windows.places:
-            at = (*point.index[:-rank], *windows.at(point.index, place))
-            inside = windows.inside(point.index, place)
-            yield masked(inside, lambda p, at=at: held.value(p.at(at)), point, least_of)
+
+            def read(p: Point, place: tuple[int, ...] = place) -> Value:
+                return held.value(p.at((*p.index[:-rank], *windows.at(p.index, place))))
+
+            yield masked(windows.inside(point.index, place), read, point, least_of)
 
     def largest(point: Point) -> Value:
         values = present(point) if max(windows.dilation) > 1 else (v for _, v in window(point))

@@ -151,7 +151,9 @@ for _kind in ("any", "all"):
 
 
 # ---------------------------------------------------------------------- losses
-def _reduced(b: Builder, meta: TensorMeta, reduction: int, formula: Callable[..., Value], *operands: Lowered) -> Lowered:
+def _reduced(
+    b: Builder, meta: TensorMeta, reduction: int, formula: Callable[..., Value], *operands: Lowered
+) -> Lowered:
     """A loss at each element of operands of equal sizes, or its mean (`reduction` is 1) or sum (2)."""
     each = attrs.evolve(meta, sizes=operands[0].sizes, strides=contiguous_strides(operands[0].sizes))
     loss = pointwise(each if reduction else meta, formula, *operands)

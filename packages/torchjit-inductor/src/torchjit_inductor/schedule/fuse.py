@@ -225,7 +225,11 @@ def _nodes(kernel: LoopKernel) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------- two kernels into one
 def join(
-    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits, shares: Shares | None = None
+    first: LoopKernel,
+    second: LoopKernel,
+    hints: Mapping[Symbol, int],
+    limits: FusionLimits,
+    shares: Shares | None = None,
 ) -> LoopKernel | str:
     """One kernel that does what `first` and then `second` do, or why there is none."""
     if len(set(first.buffers) | set(second.buffers)) > limits.buffers:

@@ -441,7 +441,11 @@ def _column_plan(facts: _Facts) -> TilePlan:
     while columns > 16 and others * -(-last // columns) < MULTIPROCESSORS:
         columns //= 2
     tile = 4096
-    if _adds_one_tensor(facts, large) and others * -(-last // (2 * columns)) >= 8 * MULTIPROCESSORS and 2 * columns <= last:
+    if (
+        _adds_one_tensor(facts, large)
+        and others * -(-last // (2 * columns)) >= 8 * MULTIPROCESSORS
+        and 2 * columns <= last
+    ):
         # Rows that begin anywhere share a line at either end; each thread has more to wait for at once.
         columns, tile = 2 * columns, 8192
     rows = max(2, min(tile // columns, power_of_two(inner)))
