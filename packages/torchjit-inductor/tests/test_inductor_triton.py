@@ -145,6 +145,19 @@ CASES: dict[str, Case] = {
     "var_mean_long": _case(lambda x: torch.var_mean(x, -1), (2, 20011)),
     "var_all": _case(lambda x: torch.var_mean(x), (128, 128)),
     "amax_amin": _case(lambda x: (x.amax(1), x.amin(1)), (5, 33)),
+    "logsumexp": _case(lambda x: (x.logsumexp(1), (x / 0).logsumexp(1), x.clamp(min=9).log().logsumexp(1)), (6, 37)),
+    "logsumexp_in_parts": _case(lambda x: x.logsumexp(1), (1, 70001)),
+    "loss": _case(lambda x, y: torch.ops.aten.mse_loss(x, y), (130, 260), (130, 260)),
+    "exclusive_sums": _case(lambda x: torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)], 1), (5, 40)),
+    "sums_from_the_end": _case(lambda x: x.flip(1).cumsum(1).flip(1), (5, 70)),
+    "signals": _case(
+        lambda x: (torch.ops.aten.max_pool2d_with_indices(x, [1, 8], [1, 1], [0, 4], [1, 3])[0], F.avg_pool1d(x[:, :, 0], 8, 1, 4)), (2, 3, 1, 80),
+    ),
+    "dilated_windows": _case(lambda x: torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1], [2, 3])[0], (2, 3, 13, 19)),
+    "dilated_places": _case(lambda x: torch.ops.aten.max_pool2d_with_indices(x, [2, 3], [1, 2], [0, 1], [1, 2]), (2, 3, 9, 12)),
+    "windows_of_three_dimensions": _case(
+        lambda x: (torch.ops.aten.max_pool3d_with_indices(x, 3, 2, 1)[1], torch.ops.aten.avg_pool3d(x, 3, 2, 1)), (2, 3, 6, 7, 8),
+    ),
     "argmax": _case(lambda x: x.argmax(-1), (6, 37)),
     "argmin_long": _case(lambda x: x.argmin(-1), (2, 17000)),
     "argmax_of_nan": _case(lambda x: (x.masked_fill(x > 1, torch.nan).argmax(-1), (x.clamp(max=0) / 0.0).argmin(-1)), (6, 37)),
@@ -287,6 +300,33 @@ def test_plans_of_columns_beside_a_matrix_and_of_searches() -> None:
     assert len(plan(lambda x, y: x.t() + y, (4000, 512), (512, 4000)).axes) == 2
     rows, searched = (plan(f, (4096, 4096)) for f in (lambda x: x.sum(-1), lambda x: x.argmax(-1)))
     assert (rows.num_warps, searched.num_warps) == (8, 4)
+
+
+def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_fit() -> None:
+    def plan(function: Any, *specs: Any) -> Any:
+        program = program_of(_case(function, *specs))
+        (kernel,) = kernels_of(program)
+        return make_plan(merged(kernel), program.buffers, {})
+
+    signal = plan(lambda x: F.avg_pool1d(x, 8, 1, 4), (64, 128, 65536))
+    assert (signal.by_element, len(signal.program_loops), signal.axes[0].block) == (True, 1, 1024)
+    image = plan(
+        lambda x: torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1], [2, 2])[0], (4, 64, 512, 512)
+    )
+    assert (image.by_element, image.axes[0].block) == (True, 512)
+    volume = plan(lambda x: torch.ops.aten.avg_pool3d(x, 3, 2, 1), (16, 32, 128, 128, 128))
+    assert (volume.by_element, volume.axes[0].block) == (True, 256)
+    for function in (lambda x: F.avg_pool1d(x, 4, 4), lambda x: x[:, :, 1:] - x[:, :, :-1]):
+        assert not plan(function, (64, 128, 65536)).by_element
+    middle, few = plan(lambda x: x.sum(1), (128, 4096, 4095)), plan(lambda x: x.sum(1), (8, 512, 4095))
+    assert [a.block for a in middle.axes] == [64, 128]
+    assert [a.block for a in few.axes] == [32, 128]
+    assert [a.block for a in plan(lambda x: x.argmax(1), (128, 4096, 4095)).axes] == [32, 128]
+    (row,) = plan(lambda x: x.softmax(1), (32768, 32768)).axes
+    assert (row.block, row.looped) == (32768, False)
+    for function, width in ((lambda x: x.softmax(1), 20000), (lambda x: x.sum(1), 32768)):
+        assert plan(function, (32768, width)).axes[0].looped
+    assert plan(lambda x: x.softmax(1), (4096, 196608)).num_warps == 32
 
 
 def test_plans_of_short_rows_beside_columns_and_of_columns_of_several_tensors() -> None:

@@ -111,7 +111,7 @@ def _int_text(op: str, dtype: torch.dtype, args: Sequence[str]) -> str:
     signed = dtype != torch.uint8
     texts = {
         "neg": "-{0}",
-        "not": "~{0}",
+        "not": "~{0}" if signed else "{0} ^ tl.full([], 255, tl.uint8)",  # whose interpreter inverts by -1
         "abs": "tl.abs({0})" if signed else "{0}",
         "sign": "tj.sign({0})",
         "signbit": "{0} < 0",

@@ -393,7 +393,8 @@ def _persistent_limit(facts: _Facts) -> int:
     """Fewer elements when several tensors must stay in registers between the levels of the kernel."""
     kept = sum(1 for v in facts.loads if _used_later(v, facts.kernel))
     limit = PERSISTENT_LIMIT // (1 if facts.itemsize <= 4 else 2)
-    if kept == 1 and len(facts.loads) == 1 and _waste(facts.count(facts.kernel.inner), 2 * limit) <= 1.25:
+    twice = any(s.value.level and not s.outer for s in facts.kernel.stores)
+    if twice and len(facts.loads) == 1 and _waste(facts.count(facts.kernel.inner), 2 * limit) <= 1.25:
         return 2 * limit  # read once, rather than a second time from the cache
     return limit if kept <= 2 else max(limit // 2, 1024)
 
