@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from test_inductor_traffic import results
 from torch import Tensor
+from torch._dynamo.source import ConstantSource
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from torchjit_inductor import InductorSettings
 from torchjit_inductor.indexing import stride
@@ -36,19 +38,29 @@ def _little_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_reduction, "_SMALLEST", 2**8)
 
 
-def programs(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Program:
-    """Fused and split."""
-    with FakeTensorMode():
-        fakes = [torch.empty_strided(i.shape, i.stride(), dtype=i.dtype, device="cuda") for i in inputs]
+def programs(function: Callable[..., Any], inputs: Sequence[Tensor], *, batch: int | None = None) -> Program:
+    """Fused and split.
+
+    Args:
+        batch: first size of the first input if that is a symbol: what is known of it.
+    """
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    kinds = [DimDynamic.STATIC if k or batch is None else DimDynamic.DYNAMIC for k in range(inputs[0].dim())]
+    context = StatelessSymbolicContext(dynamic_sizes=kinds)  # type: ignore[var-annotated]
+    first = mode.from_tensor(inputs[0], symbolic_context=context, source=ConstantSource("x"))
+    with mode:
+        fakes = [torch.empty_strided(i.shape, i.stride(), dtype=i.dtype, device="cuda") for i in (first, *inputs[1:])]
         gm = make_fx(function)(*fakes)
     program, backend = lower_graph(gm, "graph"), TritonBackend(InductorSettings(), arch=90)
-    fused = fuse(program, {}, unwanted=lambda kernel: backend.unwanted(kernel, program.buffers, {}))
-    return split_program(remove_dead_stores(fused), {})
+    hints = {} if batch is None else dict.fromkeys(program.symbol_sources, batch)
+    fused = fuse(program, hints, unwanted=lambda kernel: backend.unwanted(kernel, program.buffers, hints))
+    return split_program(remove_dead_stores(fused), hints)
 
 
 def computed(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     """What it computes from inputs that lie in memory as they do."""
-    return results(program, [i.as_strided((i.numel(),), (1,)) for i in inputs])
+    known = dict.fromkeys(program.symbol_sources, inputs[0].shape[0])
+    return results(program, [i.as_strided((i.numel(),), (1,)) for i in inputs], known)
 
 
 def kernels_of(program: Program) -> list[LoopKernel]:
@@ -136,3 +148,25 @@ def test_norms_of_few_bytes_stay_one_kernel(monkeypatch: pytest.MonkeyPatch) -> 
     assert [v.size.value for v in kernel.inner] == [120, 4]
     program = programs(lambda x, w, b: F.relu(_group_norm(x, w, b)[0]), inputs)
     torch.testing.assert_close(computed(program, inputs)[0], F.relu(_group_norm(*inputs)[0]))
+
+
+SYMBOLIC: dict[str, tuple[Callable[..., Any], Callable[[int], list[Tensor]], int]] = {
+    "groups": (_group_norm, lambda n: [images(n, 16, 12, 10), torch.rand(16), torch.rand(16)], 3),
+    "channels": (_batch_norm, lambda n: [images(n, 80, 12, 10), *torch.rand(3, 80)], 3),
+    "channels, rows of memory": (_batch_norm, lambda n: [images(n, 5, 60, 10, last=False), *torch.rand(3, 5)], 3),
+    "sums": (lambda x: (x.sum(0), x * 2), lambda n: [images(n, 3, 12, 10)], 2),
+    "whole": (lambda x: x / x.sum(), lambda n: [images(n, 3, 12, 10)], 3),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_a_batch_of_any_size_is_split_as_one_of_the_first_size(name: str) -> None:
+    """Any batch after that, also one that leaves parts without anything."""
+    function, inputs_of, kernels = SYMBOLIC[name]
+    program = programs(function, inputs_of(40), batch=40)
+    assert len(kernels_of(program)) == kernels
+    for n in (40, 41, 3, 1):
+        inputs = inputs_of(n)
+        want = function(*inputs)
+        for g, w in zip(computed(program, inputs), want if isinstance(want, tuple) else (want,), strict=True):
+            torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)

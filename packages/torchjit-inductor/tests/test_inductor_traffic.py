@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -32,9 +32,12 @@ def lowered(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Pro
     return remove_dead_stores(fuse(lower_graph(gm, "graph"), {}))
 
 
-def results(program: Program, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What a program of kernels and of calls of aten with one result computes."""
-    memory = {n: torch.full((b.span.evaluate({}),), 77).to(b.dtype) for n, b in program.buffers.items()}
+def results(
+    program: Program, inputs: Sequence[torch.Tensor], known: Mapping[Symbol, int] | None = None
+) -> list[torch.Tensor]:
+    """What a program of kernels and of calls of aten with one result computes, where its size symbols have these values."""
+    known = known or {}
+    memory = {n: torch.full((b.span.evaluate(known),), 77).to(b.dtype) for n, b in program.buffers.items()}
     memory |= program.constants
     for name, value in zip(program.inputs, inputs, strict=True):
         assert isinstance(name, str)
@@ -43,13 +46,13 @@ def results(program: Program, inputs: Sequence[torch.Tensor]) -> list[torch.Tens
     def tensor(ref: Any) -> Any:
         if not isinstance(ref, TensorRef):
             return ref
-        sizes, strides = ([e.evaluate({}) for e in part] for part in (ref.sizes, ref.strides))
-        return torch.as_strided(memory[ref.buffer], sizes, strides, ref.offset.evaluate({}))
+        sizes, strides = ([e.evaluate(known) for e in part] for part in (ref.sizes, ref.strides))
+        return torch.as_strided(memory[ref.buffer], sizes, strides, ref.offset.evaluate(known))
 
     for step in program.steps:
         if isinstance(step, KernelStep):
             step.kernel.verify(program.buffers)
-            evaluate_kernel(step.kernel, memory)
+            evaluate_kernel(step.kernel, memory, known)
         else:
             assert step.outputs[0] is not None
             memory[step.outputs[0]] = step.op(*map(tensor, step.args)).flatten()

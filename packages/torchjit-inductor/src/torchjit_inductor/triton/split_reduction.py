@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 import attrs
-import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant, minimum
+from torchjit_inductor.estimates import estimate, points
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count, flat_index, iterations
@@ -101,10 +101,10 @@ def is_apart(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[S
         buffers: of the graph.
         hints: typical values of the size symbols.
     """
-    if _points(kernel) is None or not _follows(kernel) or _bytes_of(kernel, buffers) < _LARGE:
+    if not _follows(kernel) or _bytes_of(kernel, buffers, hints) < _LARGE:
         return False
     kernel = _in_columns(merged(kernel), buffers, hints)
-    return _joinable(kernel) and (bool(_lanes(kernel, buffers)) or _reads_twice(kernel, buffers, hints))
+    return _joinable(kernel) and (bool(_lanes(kernel, buffers, hints)) or _reads_twice(kernel, buffers, hints))
 
 
 def is_shared(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
@@ -159,12 +159,11 @@ class _Cut:
 
 def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> _Cut | None:
     """How a kernel is cut; None: not at all."""
-    points = _points(kernel) if _joinable(kernel) else None
-    if points is None:
+    if not _joinable(kernel) or not points((*kernel.outer, *kernel.inner), hints):
         return None
-    lanes = _lanes(kernel, buffers)
-    along = iterations(lanes).value or 1
-    outer, inner = points[0] * along, points[1] // along
+    lanes = _lanes(kernel, buffers, hints)
+    along = points(lanes, hints)
+    outer, inner = points(kernel.outer, hints) * along, points(kernel.inner, hints) // along
     apart = bool(lanes) or _reads_twice(kernel, buffers, hints)
     early = any(_stage_of(s) == 0 for s in kernel.stores)
     across = walks_columns(kernel, buffers, hints) or (not early and reads_columns(kernel, buffers, hints))
@@ -176,7 +175,9 @@ def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbo
     several = columns > 1 and _reads(kernel, _first_operands(kernel), lanes) >= 2
     even = _needs_even_parts(kernel)
     cuts = [
-        _Cut(position, _parts(v.size.value or 1, max(most, 1), programs, several=several, even=even), lanes)
+        _Cut(
+            position, _parts(v.size, min(max(most, 1), points([v], hints)), programs, several=several, even=even), lanes
+        )
         for position, v in enumerate(kernel.inner)
         if v not in lanes
     ]
@@ -184,7 +185,7 @@ def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbo
     return best if best.parts > 1 or apart else None
 
 
-def _lanes(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> tuple[LoopVar, ...]:
+def _lanes(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> tuple[LoopVar, ...]:
     """The inner loop along which memory runs for less than a line, where an outer loop goes on behind it.
 
     Such are the channels of a group where channels are innermost: reduced with the rest, a program would fetch a piece of each line. The
@@ -195,7 +196,7 @@ def _lanes(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> tuple[LoopVar, 
     large = [v for v in loads if loops <= v.symbols]
     found = {_short_run(kernel, v.data.index, _LINE // buffers[v.data.buffer].dtype.itemsize) for v in large}
     lane = found.pop() if len(found) == 1 else None
-    if lane is None or len(kernel.inner) < 2 or _bytes_of(kernel, buffers) < _LARGE:
+    if lane is None or len(kernel.inner) < 2 or _bytes_of(kernel, buffers, hints) < _LARGE:
         return ()
     return (lane,)
 
@@ -215,7 +216,7 @@ def _reads_twice(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mappi
     """
     if not _follows(kernel):
         return False
-    return _bytes_of(kernel, buffers) > CACHED and reads_columns(kernel, buffers, hints)
+    return _bytes_of(kernel, buffers, hints) > CACHED and reads_columns(kernel, buffers, hints)
 
 
 def _follows(kernel: LoopKernel) -> bool:
@@ -223,11 +224,11 @@ def _follows(kernel: LoopKernel) -> bool:
     return any(_stage_of(s) == 2 and not s.outer for s in kernel.stores)
 
 
-def _bytes_of(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> int:
+def _bytes_of(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> int:
     """Of the first stage's operands that vary along all of the last loops."""
     ends = {v.symbol for v in (kernel.outer[-1:] + kernel.inner[-1:])}
     read = {v.data.buffer for v in ir.walk(*_first_operands(kernel)) if v.op == "load" and ends <= v.symbols}
-    return sum(buffers[name].dtype.itemsize * (buffers[name].span.value or 0) for name in read)
+    return sum(buffers[name].dtype.itemsize * estimate(buffers[name].span, hints) for name in read)
 
 
 def _reductions(kernel: LoopKernel) -> list[Value]:
@@ -241,12 +242,6 @@ def _joinable(kernel: LoopKernel) -> bool:
     if not reductions or any(v.data not in _KINDS for v in reductions) or any(v.op in IN_ORDER for v in kernel.values):
         return False
     return _separable(kernel)
-
-
-def _points(kernel: LoopKernel) -> tuple[int, int] | None:
-    """How many points the outer and the inner loops have; None where there are none or nobody knows."""
-    outer, inner = (iterations(loops).value for loops in (kernel.outer, kernel.inner))
-    return (outer, inner) if outer and inner and not kernel.symbols else None
 
 
 def _enough(kernel: LoopKernel) -> int:
@@ -267,21 +262,21 @@ def _needs_even_parts(kernel: LoopKernel) -> bool:
     return any(_stage_of(s) == 0 for s in kernel.stores) and not set(kernel.reads).isdisjoint(kernel.writes)
 
 
-def _parts(size: int, most: int, programs: int, *, several: bool, even: bool) -> int:
+def _parts(size: Expr, wanted: int, programs: int, *, several: bool, even: bool) -> int:
     """Into how many parts a loop is cut; 1: it is not.
 
     Args:
         size: of the loop.
-        most: parts that are worth a program.
+        wanted: parts that are worth a program.
         programs: without a cut.
         several: the first stage reads several tensors.
         even: see `_needs_even_parts`.
     """
-    wanted = min(most, size)
-    divisor = next((n for n in range(wanted, wanted // 4, -1) if n > 1 and size % n == 0), None)
+    fewest = 1 if even else wanted // 4
+    divisor = next((n for n in range(wanted, fewest, -1) if n > 1 and size.divisible_by(n)), None)
     if several:
         # Fewer, larger programs where as many as can run at once divide the loop.
-        divisor = next((n for n in range(2, wanted) if size % n == 0 and two_each(n * programs)), divisor)
+        divisor = next((n for n in range(2, wanted) if size.divisible_by(n) and two_each(n * programs)), divisor)
     return divisor or (1 if even else wanted)
 
 
@@ -306,6 +301,10 @@ def _separable(kernel: LoopKernel) -> bool:
     return written[0].isdisjoint(read[1] | read[2]) and written[1].isdisjoint(read[2])
 
 
+def _loop(name: str, size: Expr) -> LoopVar:
+    return LoopVar(Symbol(name, 0, None if size.value is None else max(size.value - 1, 0)), size)
+
+
 class _Split:
     """Makes the stages.
 
@@ -318,21 +317,22 @@ class _Split:
 
     def __init__(self, kernel: LoopKernel, cut: _Cut, buffers: Mapping[str, Buffer]) -> None:
         self.kernel, self.cut, self.buffers = kernel, kernel.inner[cut.position], buffers
-        total = self.cut.size.value or 0
-        self.length = -(-total // cut.parts)
-        self.chunks = -(-total // self.length)
-        part = LoopVar(Symbol("part", 0, self.chunks - 1), constant(self.chunks))
-        self.part = (part,) if self.chunks > 1 else ()
+        total = self.cut.size
+        self.even = total.divisible_by(cut.parts)
+        length = total // cut.parts if self.even else (total + (cut.parts - 1)) // cut.parts
+        # Of a size that is known no part is empty.
+        chunks = cut.parts if total.value is None else ((total + length - 1) // length).value or 1
+        part = _loop("part", constant(chunks))
+        self.part = (part,) if chunks > 1 else ()
         self.lanes = cut.lanes
-        self.rest = LoopVar(Symbol(self.cut.symbol.name, 0, self.length - 1), constant(self.length))
-        inside = as_expr(self.rest.symbol) if self.length > 1 else constant(0)
-        self.position = as_expr(part.symbol) * self.length + inside if self.part else inside
-        self.even = total == self.length * self.chunks
+        self.rest = _loop(self.cut.symbol.name, length)
+        inside = as_expr(self.rest.symbol) if length.value != 1 else constant(0)
+        self.position = as_expr(part.symbol) * length + inside if self.part else inside
         # The last part does its last element again and again.
-        last = self.position if self.even else minimum(self.position, (total or 1) - 1)
+        last = self.position if self.even else minimum(self.position, total - 1)
         self.clamped = {self.cut.symbol: last}
         self.stores = any(_stage_of(s) == 0 for s in kernel.stores)
-        self.inside = ir.apply("lt", ir.index_value(self.position), ir.constant(total, torch.int64))
+        self.inside = ir.apply("lt", ir.index_value(self.position), ir.index_value(total))
         reductions = _reductions(kernel)
         means = [_mean(v) for v in reductions if v.data == "welford_m2"]
         self.reductions = list(dict.fromkeys((*reductions, *means)))
@@ -457,18 +457,20 @@ class _Split:
         if value.data != "welford_m2":
             return ir.reduce(value.data, loads[value])
         # Within the parts, and between them: length * sum((mean of part - mean)**2).
-        count = iterations(self.inner).value or 1
-        between = ir.apply("mul", ir.reduce("welford_m2", loads[_mean(value)]), ir.constant(float(count), value.dtype))
+        size = iterations(self.inner)
+        known = None if size.value is None else ir.constant(float(size.value), value.dtype)
+        count = known or ir.cast(ir.index_value(size), value.dtype)
+        between = ir.apply("mul", ir.reduce("welford_m2", loads[_mean(value)]), count)
         return ir.apply("add", ir.reduce("sum", loads[value]), between)
 
 
 def _memory_order(loops: Sequence[LoopVar], index: Expr) -> list[LoopVar]:
     """The loops, the one with the largest stride first; in the given order where strides are not known."""
     strides = [stride(index, v.symbol) for v in loops]
-    if any(s is None or s.value is None for s in strides):
+    if None in strides:
         return list(loops)
-    order = sorted(range(len(loops)), key=lambda n: -(strides[n].value or 0))  # type: ignore[union-attr]
-    return [loops[n] for n in order]
+    worth = [estimate(s, {}) for s in strides if s is not None]
+    return [loops[n] for n in sorted(range(len(loops)), key=lambda n: -worth[n])]
 
 
 def _mean(m2: Value) -> Value:
