@@ -27,8 +27,9 @@ from torchjit_vm.frame import Raised
 __all__ = ["RealCache", "call_with_real_cache"]
 
 _WRAPPER: Any = functools._lru_cache_wrapper
-_OF_ARGUMENTS_ALONE = frozenset({"typing"})
-"""Modules whose cached functions read nothing but their arguments, so that it does not matter what the region has changed."""
+_OF_ARGUMENTS_ALONE = frozenset({"typing", "transformers.utils.import_utils"})
+"""Modules whose cached functions read nothing but their arguments, and what is installed, so that it does not matter what the region
+has changed."""
 
 
 def _kinds() -> tuple[type, Any]:
