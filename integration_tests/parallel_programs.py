@@ -221,7 +221,7 @@ KINDS: dict[Kind, tuple[int, int] | None] = {
     tensor_parallel: (1, 0),
     sequence_parallel: (1, 0),
     converted_inside: (1, 0),
-    pipeline_parallel: (1, 0),
+    pipeline_parallel: None,  # torch 2.11 calls a stage once more, to know shapes
 }
 """How many graphs and breaks there are, where the whole is one graph."""
 

@@ -173,3 +173,47 @@ def test_a_list_that_is_an_answer_is_the_programs_own() -> None:
         got, want = compiled(x), f(x)
         torch.testing.assert_close(got[0], want[0])
         assert got[1] == want[1]
+
+
+Attention = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@pytest.fixture
+def attention() -> Attention:
+    query, key, value = torch.randn(3, 2, 4, 8, 16)
+    return query, key, value
+
+
+def asked_for_a_kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """As keras' attention asks."""
+    params = torch.backends.cuda.SDPAParams(query * 2, key, value, None, 0.0, False, False)
+    flash = torch.backends.cuda.can_use_flash_attention(params, False)
+    if flash or torch.backends.cuda.can_use_efficient_attention(params):
+        return query
+    return torch.nn.functional.scaled_dot_product_attention(params.query, key, value)
+
+
+def test_which_attention_kernel_there_is_breaks_no_graph(attention: Attention) -> None:
+    compiled = torchjit.compile(asked_for_a_kernel, fullgraph=True, backend="aot_eager")
+    for rows in (2, 1):
+        given = tuple(t[:rows] for t in attention)
+        torch.testing.assert_close(compiled(*given), asked_for_a_kernel(*given))
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        torch.testing.assert_close(compiled(*attention), asked_for_a_kernel(*attention))
+
+
+def test_what_attention_was_asked_about_leaves_the_region_as_it_is(attention: Attention) -> None:
+    def made(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+        return torch.backends.cuda.SDPAParams(query, key, value, query > 0, 0.0, False, False), query + 1
+
+    params, _ = torchjit.compile(made, fullgraph=True, backend="aot_eager")(*attention)
+    assert type(params) is torch.backends.cuda.SDPAParams
+    assert params.query is attention[0]
+    assert torch.equal(params.attn_mask, attention[0] > 0)
+
+    def across(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+        params = torch.backends.cuda.SDPAParams(query * 2, key, value, None, 0.0, False, False)
+        torchjit.graph_break()
+        return torch.backends.cuda.can_use_flash_attention(params), params.query + 1
+
+    torch.testing.assert_close(torchjit.compile(across, backend="aot_eager")(*attention), across(*attention))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchjit_fx.naming import module_name
     from torchjit_fx.numpy.facts import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES, number_limits, plain_number
     from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
+    from torchjit_fx.polyfills.attention import REMADE
     from torchjit_fx.polyfills.hooks import handle_number, is_known_number, take_handle_number
     from torchjit_fx.process_state import ProcessState
     from torchjit_fx.protocols import CaptureContext, SymbolicSizes
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTENTION_BACKWARD", "ATTENTION_FORWARD", "NUMPY", "NUMPY_METHODS", "NUMPY_SCALARS", "NUMPY_VALUES", "PARAMETER",
-    "POLYFILLS", "REPLACEMENTS", "CaptureContext", "FxSettings", "InputLeaf", "OpaqueLeaf", "ProcessState", "SymLeaf",
+    "POLYFILLS", "REMADE", "REPLACEMENTS", "CaptureContext", "FxSettings", "InputLeaf", "OpaqueLeaf", "ProcessState", "SymLeaf",
     "SymbolicSizes", "TensorDomain", "TensorLeaf", "attention_named", "breaks_are_errors", "handle_number",
     "is_known_number", "module_name", "number_limits", "overriding_classes", "plain_number", "polyfill_of", "preload",
     "replacement_of", "seen_by_function_modes", "set_breaks_are_errors", "take_handle_number",
@@ -40,6 +41,7 @@ _MODULES = {
     "leaves": "InputLeaf OpaqueLeaf SymLeaf TensorLeaf",
     "naming": "module_name",
     "numpy.facts": "NUMPY_METHODS NUMPY_SCALARS NUMPY_VALUES number_limits plain_number",
+    "polyfills.attention": "REMADE",
     "polyfills": "POLYFILLS REPLACEMENTS polyfill_of replacement_of",
     "polyfills.hooks": "handle_number is_known_number take_handle_number",
     "process_state": "ProcessState",

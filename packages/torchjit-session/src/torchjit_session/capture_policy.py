@@ -37,6 +37,7 @@ def capture_policy(terms: Terms) -> torchjit_vm.CapturePolicy:
         assume_constant=upstream.marked_constant(control.CONSTANT_RESULTS),
         substitutes=substitutes(),
         reorderable=frozenset(settings.reorderable_logging_functions),
+        remade=torchjit_fx.REMADE,
         value_types=VALUE_TYPES,
         plain_number=torchjit_fx.plain_number,
         number_limits=torchjit_fx.number_limits,

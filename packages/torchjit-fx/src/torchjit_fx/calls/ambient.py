@@ -12,7 +12,7 @@ from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain, Feature
 from torchjit_fx.inference_state import set_inference_mode
-from torchjit_fx.intrinsics import enter_range, enter_replicas
+from torchjit_fx.intrinsics import ask_metadata, enter_range, enter_replicas
 from torchjit_fx.leaves import Raw, SymLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
 from torchjit_fx.protocols import CaptureContext
@@ -129,3 +129,9 @@ def _nest_autocast(call: Call) -> Raw:
 @call_rule(torch.clear_autocast_cache)
 def _clear_autocast_cache(call: Call) -> Raw:
     call.domain.recorder.add_mode_change(call.function, (), (("clear",), object()), call.capture)
+
+
+@call_rule(ask_metadata)
+def _ask_metadata(call: Call) -> Raw:
+    function, args = call.args
+    return call.domain.call(function, tuple(args), {}, call.capture)

@@ -29,6 +29,7 @@ from torchjit_core.storing import made_by, maker
 from torchjit_fx.intrinsics import Value
 from torchjit_fx.leaves import Function
 from torchjit_fx.polyfills import transforms
+from torchjit_fx.polyfills.attention import QUESTIONS, AttentionParams
 from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.collectives import collective_of
@@ -114,6 +115,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         eager_transforms.vjp: transforms.vjp,
         eager_transforms.linearize: transforms.linearize,
         transforms.call_jacobian: transforms.captured_jacobian,
+        **QUESTIONS,
         _torch._C._group_tensors_by_device_and_dtype: group_tensors_by_device_and_dtype,
         # Where a parameter changes its type, device or `requires_grad`, each parameter would break.
         module._apply: _copy(module._apply),
@@ -139,6 +141,7 @@ REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.autograd.profiler.record_function.__enter__: range_enter,
     torch.autograd.profiler.record_function.__exit__: range_exit,
     _torch._C._InferenceMode: InferenceBlock,
+    _torch._C._SDPAParams: AttentionParams,
     _torch._C.DisableTorchFunctionSubclass: WithoutDispatch,
     _tensor.__torch_function__.__func__: default_torch_function,
     RemovableHandle.__init__: handle_init,

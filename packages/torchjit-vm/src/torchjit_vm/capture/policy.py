@@ -254,6 +254,8 @@ class CapturePolicy:
         pure: more C functions that are called for real when all arguments are constants.
         reorderable: functions that only report (`print`), whose calls may be made at the end of the region, in order.
             What they are given is kept as it is then; a leaf shows its value at the end.
+        remade: of classes whose instances stand for others in a region, as they are interpreted, the class of those, and which attributes
+            its constructor is given.
         value_types: types whose instances are immutable values with a trustworthy `==` (torch.dtype, torch.device):
             guarded by value, attributes and methods evaluated at capture.
         plain_number: given a callable of the leaf handler or a conversion (`int`, `float` ...), one of `value_types` and the types of
@@ -289,6 +291,7 @@ class CapturePolicy:
     assume_constant: Container[object] = ()
     pure: Collection[object] = ()
     reorderable: Collection[object] = ()
+    remade: Mapping[type, tuple[type, tuple[str, ...]]] = attrs.field(factory=dict)
     value_types: tuple[type, ...] = ()
     plain_number: Callable[[object, type, Sequence[type]], Callable[[Any], int | float] | None] = (
         lambda function, cls, kinds: None

@@ -87,6 +87,8 @@ def _rebuild(out: Rebuilder, self: Obj) -> str:
         make = _reference
     if make is not None:
         return make(out, self)
+    if self.cls in out.domain.policy.remade:
+        return _remade(out, self, *out.domain.policy.remade[self.cls])
     exception = issubclass(self.cls, BaseException)
     name = new_exception(out, self) if exception else _empty(out, self)
     out.name(self, name)
@@ -131,6 +133,10 @@ def _from_arguments(out: Rebuilder, self: Obj) -> str:
 def _wrapped(out: Rebuilder, self: Obj) -> str:
     given = ", ".join(out.expr(self.attrs[n]) for n in WRAPPED[self.cls])
     return out.assign(f"{out.runtime(self.cls)}({given})")
+
+
+def _remade(out: Rebuilder, self: Obj, cls: type, names: tuple[str, ...]) -> str:
+    return out.assign(f"{out.runtime(cls)}({', '.join(out.expr(self.attrs[name]) for name in names)})")
 
 
 def _reference(out: Rebuilder, self: Obj) -> str:
