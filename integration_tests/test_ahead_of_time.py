@@ -119,7 +119,8 @@ def module_of(saved: Path, edit: Callable[[str], str] = str) -> Any:
 
 @pytest.fixture
 def served(saved: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Makes the module `served`, perhaps with an edit."""
+    """Makes the module `served`, perhaps with an edit, in a process that has used no GPU, as the one that has saved."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
 
     def make(edit: Callable[[str], str] = str) -> Any:
         made = module_of(saved, edit)

@@ -106,6 +106,44 @@ def test_bodies_that_have_a_name_in_one_process_only_are_not_stored(store: Path,
         control.ALLOWED_IN_GRAPH.discard(_scaled)
 
 
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def _tenfold(x: torch.Tensor) -> torch.Tensor:
+    return x * 10
+
+
+def test_only_marks_of_functions_that_a_capture_asked_about_count(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.cos(_doubled(x)).sub(1)
+
+    def storage(expected: torch.Tensor, **marks: Any) -> str:
+        """What became of it in a process that has said this."""
+        for name in ("ALLOWED_IN_GRAPH", "DISALLOWED", "FORBIDDEN", "SUBSTITUTED"):
+            monkeypatch.setattr(control, name, marks.get(name, type(getattr(control, name))()))
+        compiled: Any = torchjit.compile(f, backend="aot_eager", isolate_recompiles=True)
+        torch.testing.assert_close(compiled(x), expected)
+        return str(compiled.compiled.specializations[0].storage)
+
+    x = torch.ones(3)
+    assert storage(f(x)) == "stored"
+    others: dict[str, Any] = {
+        "ALLOWED_IN_GRAPH": {torchjit.nonstrict_trace(_tenfold), torch.tan},
+        "DISALLOWED": {torch.sin, torch.Tensor.add},
+        "FORBIDDEN": {_tenfold},
+        "SUBSTITUTED": {_tenfold: _doubled},
+    }
+    assert storage(f(x), **others) == "loaded"
+    for marked in (torch.cos, torch.Tensor.sub, _doubled):
+        assert storage(f(x), DISALLOWED={marked}) == "stored" and storage(f(x), DISALLOWED={marked}) == "loaded"
+    assert storage(torch.cos(x * 10) - 1, SUBSTITUTED={_doubled: _tenfold}) == "stored"
+    assert storage(f(x), ALLOWED_IN_GRAPH={_doubled}) == "stored"
+    with pytest.raises(torchjit.exc.UserError, match="forbid_in_graph"):
+        storage(f(x), FORBIDDEN={torch.cos})
+    assert storage(f(x)) == "loaded"
+
+
 def test_bodies_are_known_by_what_they_do(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda a: a.sin() * 2, lambda a: a.cos(), (x,))

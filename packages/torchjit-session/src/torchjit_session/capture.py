@@ -18,6 +18,7 @@ from torchjit_frame import FrontDoor, unhooked
 from torchjit_report.cures import cures
 from torchjit_session.backend_calls import aot_eager, call_backend, is_ours
 from torchjit_session.capture_policy import capture_policy, fx_settings
+from torchjit_session.function_marks import Asked
 from torchjit_session.interrupts import CompilationScope
 from torchjit_session.terms import Terms
 from torchjit_vm.capture.api import Captured, capture
@@ -40,6 +41,7 @@ def interpret(
     graphs: list[torch.fx.GraphModule],
     compile_graph: Callable[..., Callable[..., Any]],
     continuations: Callable[[torchjit_vm.Region], FrontDoor],
+    asked: Asked,
     *,
     errors_in_tries: bool,
 ) -> tuple[Captured, torchjit_fx.TensorDomain, torchjit_guards.ShapeEnv]:
@@ -52,6 +54,7 @@ def interpret(
         graphs: emptied at each start.
         compile_graph: what the domain gives its graphs to, which puts them there.
         continuations: the front doors of regions that go on after this one.
+        asked: told of the functions about which it asks whether they are marked.
         errors_in_tries: as of `FxSettings`.
 
     Raises:
@@ -79,7 +82,7 @@ def interpret(
                 leaves=leaves,
                 compiler=compiler,
                 continuations=continuations,
-                policy=capture_policy(terms),
+                policy=capture_policy(terms, asked),
                 restart=start,
             )
         except torchjit_vm.ModuleImported:

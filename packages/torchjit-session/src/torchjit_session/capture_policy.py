@@ -11,6 +11,7 @@ from torchjit_core.user_warnings import warn_user
 from torchjit_frame import TailCall
 from torchjit_session import control, disabling, inlining, upstream
 from torchjit_session.backend_calls import GraphRaised, is_ours
+from torchjit_session.function_marks import Asked
 from torchjit_session.substitutes import CLASS_MAKERS, ORDER_FREE, VALUE_TYPES, substitutes
 from torchjit_session.terms import Terms
 
@@ -25,17 +26,21 @@ _FUNCTION_MODES = torchjit_vm.Interception(
 )
 
 
-def capture_policy(terms: Terms) -> torchjit_vm.CapturePolicy:
-    """What the VM may do."""
+def capture_policy(terms: Terms, asked: Asked) -> torchjit_vm.CapturePolicy:
+    """What the VM may do.
+
+    Args:
+        asked: told of each function about which it asks.
+    """
     settings = terms.settings
     return torchjit_vm.CapturePolicy(
         fullgraph=terms.fullgraph,
         breaks_are_errors=torchjit_fx.breaks_are_errors(),
         inline=inlining.should_inline,
-        disabled=disabling.left_alone,
-        allow_in_graph=upstream.marked_for_graph(control.ALLOWED_IN_GRAPH),
-        assume_constant=upstream.marked_constant(control.CONSTANT_RESULTS),
-        substitutes=substitutes(),
+        disabled=asked.noting(disabling.left_alone),
+        allow_in_graph=asked.within(upstream.marked_for_graph(control.ALLOWED_IN_GRAPH)),
+        assume_constant=asked.within(upstream.marked_constant(control.CONSTANT_RESULTS)),
+        substitutes=substitutes(asked.note),
         reorderable=frozenset(settings.reorderable_logging_functions),
         remade=torchjit_fx.REMADE,
         value_types=VALUE_TYPES,

@@ -23,6 +23,7 @@ __all__ = [
     "CONSTANT_RESULTS",
     "DISALLOWED",
     "FORBIDDEN",
+    "OWN_CONSTANTS",
     "SUBSTITUTED",
     "allow_in_graph",
     "assume_constant_result",
@@ -59,8 +60,9 @@ NO_FUNCTION = reason(
 )
 
 ALLOWED_IN_GRAPH: set[Callable[..., Any]] = set()
-CONSTANT_RESULTS: set[Callable[..., Any]] = {importlib.util.find_spec, class_for_libraries}
+OWN_CONSTANTS: frozenset[Callable[..., Any]] = frozenset({importlib.util.find_spec, class_for_libraries})
 """What is installed does not change while a process runs, nor what a compiled module says of its class."""
+CONSTANT_RESULTS: set[Callable[..., Any]] = {*OWN_CONSTANTS}
 DISALLOWED: set[Callable[..., Any]] = set()
 FORBIDDEN: set[Callable[..., Any]] = set()
 SUBSTITUTED: dict[Callable[..., Any], object] = {}

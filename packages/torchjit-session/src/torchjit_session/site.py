@@ -38,6 +38,7 @@ from torchjit_session.backend_calls import is_ours
 from torchjit_session.call_chain import CallSite
 from torchjit_session.counters import counters
 from torchjit_session.failures import Failures
+from torchjit_session.function_marks import Asked
 from torchjit_session.interrupts import CompilationScope
 from torchjit_session.loading import import_capture
 from torchjit_session.other_compiler import hidden_from_torch_compile
@@ -375,7 +376,7 @@ class Site:
         from torchjit_session.capture import hand_over, interpret  # noqa: PLC0415
 
         owner = self.owner
-        ambient = torch_support.ambient_guards()
+        ambient, asked = torch_support.ambient_guards(), Asked()
 
         def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             made.graphs.append(gm)
@@ -385,7 +386,7 @@ class Site:
 
         with events.phase("capture"), self._said_shapes(slots), collecting_reliance() as relied_on:
             captured, domain, sizes = interpret(
-                self.region, slots, self.terms, self.history, made.graphs, compile_graph, owner.door_for,
+                self.region, slots, self.terms, self.history, made.graphs, compile_graph, owner.door_for, asked,
                 errors_in_tries=self.failures.caught < MOST_CAUGHT,
             )  # fmt: skip
         made.take(captured, domain.ranges, (*ambient, *captured.guards, *sizes.guards()))
@@ -409,7 +410,7 @@ class Site:
         breaks = bool(captured.breaks or captured.continuations) and self.terms.settings.capture_calls_at_breaks
         hook = owner.ask_for_call if breaks else None
         entry = Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
-        origin = CaptureOrigin(captured, relied_on)
+        origin = CaptureOrigin(captured, relied_on, asked)
         return _for_one_call(entry) if self.first_by_aot_eager else entry, origin
 
     def _said_shapes(self, slots: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -11,7 +11,7 @@ import torch
 
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable
-from torchjit_session import control, upstream
+from torchjit_session.function_marks import marks_of_nameless
 from torchjit_session.settings import Settings
 from torchjit_session.stance import current_stance, forced_backend
 from torchjit_store.fingerprints import code_digest
@@ -60,7 +60,7 @@ def key_parts(site: Site, slots: tuple[Any, ...]) -> dict[str, object]:
         "fullgraph": terms.fullgraph,
         "dynamic": terms.dynamic,
         "settings": _settings(terms.settings),
-        "marks": _marks(),
+        "marks": marks_of_nameless(),
         "flags": _flags(),
         **identity_parts(site, slots),
         "only_with_tensors": site.only_with_tensors,
@@ -96,22 +96,6 @@ def _code_of_call(site: Site, slots: tuple[Any, ...]) -> list[str]:
         return []
     cls = type(slots[0])
     return [cls.__module__, cls.__qualname__, code_digest(code).hex()]
-
-
-def _marks() -> dict[str, list[str]]:
-    """What the program said about functions."""
-    substituted = {**control.SUBSTITUTED, **upstream.substitutes()}
-    return {
-        "in graph": _names(control.ALLOWED_IN_GRAPH),
-        "constant": _names(control.CONSTANT_RESULTS),
-        "disallowed": _names(control.DISALLOWED),
-        "forbidden": _names(control.FORBIDDEN),
-        "substituted": sorted(f"{_name_of(a)}={_name_of(b)}" for a, b in substituted.items()),
-    }
-
-
-def _names(functions: Iterable[object]) -> list[str]:
-    return sorted(map(_name_of, functions))
 
 
 def _name_of(obj: Any) -> str:

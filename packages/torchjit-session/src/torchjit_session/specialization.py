@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torchjit_vm
     from torchjit_guards.costs import GuardCosts
     from torchjit_session.eager_facts import EagerFacts
+    from torchjit_session.function_marks import Asked
     from torchjit_session.trials import Trial
 
 __all__ = ["CaptureOrigin", "Specialization"]
@@ -31,10 +32,12 @@ class CaptureOrigin:
     Attributes:
         captured: of the VM.
         relied_on: user code that ran meanwhile and that no guard is about, by id; what runs later, in the compilation of a backward, is added.
+        asked: the functions about which it asked whether they are marked.
     """
 
     captured: torchjit_vm.Captured
     relied_on: dict[int, Any]
+    asked: Asked
 
 
 @final

@@ -31,6 +31,7 @@ from torchjit_frame import Entry, FrontDoor, eager
 from torchjit_session import profiling
 from torchjit_session.counters import counters
 from torchjit_session.eager_facts import EagerFacts, facts_of
+from torchjit_session.function_marks import Marks, differing
 from torchjit_session.rerun import OnRaise
 from torchjit_session.site_keys import key_parts
 from torchjit_session.specialization import CaptureOrigin, Specialization
@@ -133,7 +134,7 @@ class Shelf:
 
     def fill(self, site: Site, slots: tuple[Any, ...], key: str, settings: StoreSettings) -> Iterator[Candidate]:
         """Those that were read before, then the site's other entries, as they are read."""
-        yield from tuple(self.candidates)
+        yield from [candidate for candidate in self.candidates if candidate.stored.key == key]
         for stored in (settings.carried or entry_folder(settings)).read(key):
             name = stored.path.name
             if self._tried[name] >= _MOST_TRIES:
@@ -197,9 +198,16 @@ def _found(site: Site, shelf: Shelf, slots: tuple[Any, ...], settings: StoreSett
         return None
     missed = 0
     for candidate in shelf.fill(site, slots, key, settings):
-        if candidate.guard(*slots) is not None:
+        said = _marks_differ(candidate.entry)
+        if said is None and candidate.guard(*slots) is not None:
             return candidate
         missed += 1
+        if said is not None:
+            if said not in shelf.stale:
+                shelf.stale.append(said)
+            shelf.note_miss(said)
+            events.emit("entry_missed", key=candidate.stored.key, why=said, **_place_of(site))
+            continue
         _take_history(site, candidate.entry)
         why = _why_missed(candidate.guard, slots)
         shelf.note_miss(shortened(why))
@@ -246,6 +254,15 @@ def _read(site: Site, slots: tuple[Any, ...], stored: StoredBytes) -> Candidate 
     counters["store"]["stale"] += 1
     events.emit("entry_missed", key=stored.key, why=why, **_place_of(site))
     return why
+
+
+def _marks_differ(entry: StoredEntry) -> str | None:
+    """Which function that its capture asked about is marked otherwise here; None: none is."""
+    try:
+        return differing(entry.marks) if isinstance(entry.marks, Marks) else "no marks"
+    except Exception as error:  # it is damaged: the region can be captured
+        _pass_on(error)
+        return f"marks: {type(error).__name__}: {error}"
 
 
 def _guard_of(site: Site, entry: StoredEntry) -> torchjit_guards.GuardProgram:
@@ -429,7 +446,7 @@ def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin
         stored = StoredEntry(
             entry.guard.flat, Deferred(entry.guard.where), captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
             captured.continuations, entry.hook is not None, captured.source, Deferred(tuple(gm.code for gm in made.graphs)), made.op_count,
-            made.ranges, Deferred(site.history.copy()), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None,
+            made.ranges, Deferred(site.history.copy()), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None, origin.asked.marks(),
         )  # fmt: skip
         if site.shelf is not None and site.shelf.expected is not None:
             expected, site.shelf.expected = site.shelf.expected, None

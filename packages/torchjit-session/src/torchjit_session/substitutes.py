@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, final
 
 import torch
@@ -96,10 +96,12 @@ _UPSTREAMS: dict[tuple[str | None, str], object] = {
 class _Substitutes(Mapping[Any, object]):
     """The table above with `more`, and functions that are known by their code or name."""
 
-    def __init__(self, more: dict[Any, object]) -> None:
+    def __init__(self, more: dict[Any, object], note: Callable[[object], None]) -> None:
+        self._note = note
         self._table = _SUBSTITUTES | more | upstream.substitutes() | control.SUBSTITUTED
 
     def __getitem__(self, function: Any) -> object:
+        self._note(function)
         if function in control.DISALLOWED or function in control.FORBIDDEN:
             raise KeyError(function)
         found = self._table.get(function)
@@ -128,11 +130,11 @@ class _Substitutes(Mapping[Any, object]):
         return len(self._table)
 
 
-def substitutes() -> Mapping[Any, object]:
-    """Functions that mean something else under capture, and what stands for them.
+def substitutes(note: Callable[[object], None]) -> Mapping[Any, object]:
+    """Functions that mean something else under capture, and what stands for them. `note` is told of each that is looked up.
 
     With the function that tags modules, if torch.compile was used in this process.
     """
     tracker = getattr(sys.modules.get(inlining.TAGGING), "GenerationTracker", None)
     tag = getattr(tracker, "tag", None)
-    return _Substitutes({} if tag is None else {getattr(tag, "__func__", tag): ReturnConstant(None)})
+    return _Substitutes({} if tag is None else {getattr(tag, "__func__", tag): ReturnConstant(None)}, note)

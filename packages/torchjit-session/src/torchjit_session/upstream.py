@@ -28,6 +28,7 @@ __all__ = [
     "leaves_first_call",
     "marked",
     "marked_constant",
+    "marked_count",
     "marked_for_graph",
     "meaning_of",
     "rests_below",
@@ -123,10 +124,19 @@ class _Marked(Container[object]):
         return self.is_marked(fn) or fn in self.ours
 
 
+def marked_count() -> int:
+    """How many functions the program gave to those two."""
+    return len(_marked_ids())
+
+
+def _marked_ids() -> frozenset[int]:
+    rules = sys.modules.get(f"{_DYNAMO}.trace_rules")
+    return _ids(rules, "_allowed_callable_ids") - _ids(rules, "_leaf_function_ids")
+
+
 def marked_for_graph(ours: Container[object]) -> Container[object]:
     """`ours`, with what the program gave to `torch.compiler.allow_in_graph` or `nonstrict_trace` where there is any."""
-    rules = sys.modules.get(f"{_DYNAMO}.trace_rules")
-    ids = _ids(rules, "_allowed_callable_ids") - _ids(rules, "_leaf_function_ids")
+    ids = _marked_ids()
     return _Marked(ours, lambda fn: id(fn) in ids) if ids else ours
 
 

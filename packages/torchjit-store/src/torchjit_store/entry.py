@@ -56,6 +56,7 @@ class StoredEntry:
         history: the sizes that the region had been called with, this call's among them.
         cause: why it was compiled.
         seconds: wall time of its capture and compilation.
+        marks: what was said of functions that its capture asked about (of `torchjit_session`).
         eager_facts: what is to be known to let calls of it run as eager code.
     """
 
@@ -75,6 +76,7 @@ class StoredEntry:
     cause: str = ""
     seconds: float = 0.0
     eager_facts: object = None
+    marks: object = None
 
 
 def pack(
