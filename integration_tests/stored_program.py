@@ -385,6 +385,25 @@ def control_flow_over_tensors() -> None:
 
 
 @case
+def stated_facts() -> None:
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        n = x[0].item()
+        torch._check(n >= 0)
+        torch._check_index(n <= x.shape[0], lambda: f"{n} rows")
+        torch._check_is_size(n)
+        return x[:n] * 2
+
+    def sizes(x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] > 1, lambda: "too short")
+        torch._check_value(x.dim() == 1)
+        return x + 1
+
+    with torchjit.config.patch(capture_scalar_outputs=True):
+        compared(rows, torch.tensor([2, 3, 4]))
+    compared(sizes, torch.ones(3))
+
+
+@case
 def threads() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return (x * 3).sum(0)

@@ -54,9 +54,6 @@ EXPECTED = {
     "hooks go by numbers that the process counts, which other tests have moved on": (
         "test_tensor_hooks.py::test_backward_hooks_of_modules_break_only",
     ),
-    "what torch._check imports has a stand-in while torchjit captures, and is captured by each process": (
-        "test_data_dependent.py::test_one_graph_serves_all_data[sliced", "test_data_dependent.py::test_a_stated_fact_that_fails",
-    ),
     "how often it captures depends on the addresses of objects": ("test_object_numbers.py::test_numbers_of_objects",),
 }  # fmt: skip
 """Why the second run of a test may fail though all results are right, and beginnings of the tests' names."""

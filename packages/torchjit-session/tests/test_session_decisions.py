@@ -33,6 +33,7 @@ from torchjit_session.capture_policy import capture_policy, fx_settings
 from torchjit_session.compilation import Compilation
 from torchjit_session.dynamic_shapes import DynamicShapes
 from torchjit_session.failures import MOST_OUT_OF_MEMORY, POSTPONE_LIMIT, Failures
+from torchjit_session.function_marks import Asked
 from torchjit_session.rerun import OnRaise, is_of_our_code
 from torchjit_session.settings import Host, Settings
 from torchjit_session.sharing import Family, family_of, keeping_compilations
@@ -80,7 +81,7 @@ def test_what_an_error_does_is_said_by_the_call_then_by_settings(said: Any, sett
 
 def test_settings_fill_in_what_the_call_leaves_open() -> None:
     terms = terms_of(Settings(recompile_limit=3, automatic_dynamic_shapes=False, unroll_limit=7))
-    assert (terms.recompile_limit, terms.dynamic, capture_policy(terms).step_limit) == (3, False, 7)
+    assert (terms.recompile_limit, terms.dynamic, capture_policy(terms, Asked()).step_limit) == (3, False, 7)
     assert terms_of(Settings(recompile_limit=3), limit=1).recompile_limit == 1
     assert terms_of(dynamic=True).dynamic is True and terms_of().dynamic is None
     assert fx_settings(terms_of(users=True), errors_in_tries=False).node_values

@@ -9,7 +9,7 @@ from torchjit_fx.leaves import Function, Raw
 
 __all__ = [
     "INTRINSICS", "Value", "abandon_backward", "announce_block", "ask_metadata", "call_whole", "convert_results", "derive", "enter_backward",
-    "enter_body", "enter_checkpoint", "enter_forward", "enter_hook", "enter_range", "enter_replicas", "enter_transform",
+    "enter_body", "enter_checkpoint", "enter_forward", "enter_hook", "enter_range", "enter_replicas", "enter_transform", "expect_true",
     "finish_control_flow", "finish_flex_attention", "finish_function", "group_name", "group_rank", "group_size",
     "hook_leaf", "keep_function", "leave_backward", "leave_body", "leave_checkpoint", "leave_forward", "leave_hook",
     "leave_transform", "reduction_name", "refuse", "remove_hook", "switch_dispatch",
@@ -183,8 +183,13 @@ def ask_metadata(function: Function, args: Raw) -> Raw:
     _only_interpreted()
 
 
+def expect_true(holds: Value) -> bool:
+    """A fact that the program states: of what only the run knows it is tested there, and known from here on."""
+    _only_interpreted()
+
+
 INTRINSICS = (
-    refuse, ask_metadata, call_whole, announce_block, enter_range, enter_replicas, switch_dispatch, convert_results, enter_forward, leave_forward,
+    refuse, ask_metadata, call_whole, announce_block, expect_true, enter_range, enter_replicas, switch_dispatch, convert_results, enter_forward, leave_forward,
     enter_backward, leave_backward, abandon_backward, finish_function, enter_checkpoint, leave_checkpoint,
     enter_transform, leave_transform, enter_body, leave_body, finish_control_flow, finish_flex_attention,
     keep_function, derive, enter_hook, leave_hook, hook_leaf, remove_hook, group_name, group_size, group_rank,

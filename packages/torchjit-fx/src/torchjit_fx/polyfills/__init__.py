@@ -53,6 +53,7 @@ from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_devi
 from torchjit_fx.polyfills.small import (
     InferenceBlock,
     WithoutDispatch,
+    check_with,
     default_torch_function,
     device_constructors,
     device_enter,
@@ -152,6 +153,7 @@ REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     eager_transforms.jacrev: transforms.jacrev,
     eager_transforms.jacfwd: transforms.jacfwd,
     eager_transforms.hessian: transforms.hessian,
+    _torch._check_with: check_with(_copy(_torch._check_with)),
     vmap_module._check_randomness_arg: transforms.check_randomness,
 }
 

@@ -13,6 +13,7 @@ from torchjit_fx import breaks
 from torchjit_fx.assertions import runtime_check
 from torchjit_fx.calls.call import Call, CallRule, call_rule
 from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.intrinsics import expect_true
 from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 
@@ -52,6 +53,7 @@ def read_list(domain: CallDomain, leaf: TensorLeaf, capture: CaptureContext) -> 
     return [read_list(domain, row, capture) for row in rows]
 
 
+@call_rule(expect_true)
 def _expect_true(call: Call) -> Raw:
     """Below `torch._check`: a fact about a number of the run is tested there, and known from here on."""
     leaf = call.args[0]
