@@ -128,6 +128,16 @@ def test_volumes_that_the_library_reads_stay_as_they_were() -> None:
     assert relu.meta["val"].is_contiguous()
 
 
+def test_depthwise_convolutions_of_our_own_take_the_layout_around_them() -> None:
+    def function(x: Any, w: Any, v: Any) -> Any:
+        y = F.conv2d(F.conv2d(x, w, padding=1).relu(), v, padding=(0, 3), groups=64)
+        return F.conv2d(y, w).relu()
+
+    gm = planned(function, (64, 64, 56, 56), (64, 64, 3, 3), (64, 1, 1, 7))
+    assert [CHANNELS_LAST in n.meta for n in convolutions(gm)] == [True, False, True]
+    assert convolutions(gm)[1].meta["val"].is_contiguous(memory_format=torch.channels_last)
+
+
 # ------------------------------------------------------------------------------------------------------- biases
 
 
@@ -235,6 +245,52 @@ def test_results_and_their_strides_are_eagers(
         assert got.stride() == want.stride()
 
 
+SUMMED: dict[str, tuple[Function, Sequence[Sequence[int]]]] = {
+    "rows": (lambda x, w, b: F.conv1d(x, w, b, padding=2, groups=3), [(2, 3, 7), (3, 1, 5), (3,)]),
+    "causal": (lambda x, w, b: F.conv1d(x, w, b, padding=3, groups=3)[..., :-3], [(2, 3, 7), (3, 1, 4), (3,)]),
+    "two results a channel": (
+        lambda x, w, b: F.conv1d(x.transpose(1, 2), w, b, stride=2, groups=3).transpose(1, 2),
+        [(2, 9, 3), (6, 1, 3), (6,)],
+    ),
+    "images": (lambda x, w, b: F.conv2d(x, w, b, (1, 2), (1, 0), groups=3), [(2, 3, 5, 7), (3, 1, 3, 2), (3,)]),
+    "dilated": (lambda x, w, b: F.conv2d(x, w, b, 1, 2, 2, groups=3), [(2, 3, 5, 6), (3, 1, 3, 3), (3,)]),
+    "volumes": (lambda x, w, b: F.conv3d(x, w, b, padding=1, groups=2), [(1, 2, 3, 4, 3), (2, 1, 3, 3, 3), (2,)]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", SUMMED)
+def test_depthwise_convolutions_are_sums_over_windows(case: str, dtype: torch.dtype) -> None:
+    function, shapes = SUMMED[case]
+
+    def followed(x: Any, w: Any, b: Any) -> Any:
+        return F.gelu(function(x, w, b))
+
+    program = remove_dead_stores(fuse(lower_graph(planned(followed, *shapes, dtype=dtype), "graph"), {}))
+    assert [type(s) for s in program.steps] == [KernelStep]
+    torch.manual_seed(0)
+    inputs = [torch.randn(s, dtype=dtype) for s in shapes]
+    (got,) = results(program, inputs)
+    want = followed(*(each.double() for each in inputs))
+    rough = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(got.double(), want, rtol=rough, atol=rough, check_stride=False)
+
+
+OTHERS: dict[str, tuple[Function, Sequence[Sequence[int]]]] = {
+    "square": (lambda x, w: F.conv2d(x, w, padding=1, groups=3), [(2, 3, 5, 5), (3, 1, 3, 3)]),
+    "groups": (lambda x, w: F.conv1d(x, w, groups=2), [(2, 4, 7), (4, 2, 3)]),
+    "transposed": (lambda x, w: F.conv_transpose1d(x, w, groups=3), [(2, 3, 7), (3, 1, 3)]),
+    "large": (lambda x, w: F.conv1d(x, w, groups=3), [(2, 3, 70), (3, 1, 31)]),
+    "one channel": (F.conv1d, [(2, 1, 7), (1, 1, 3)]),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_convolutions_are_the_librarys(case: str) -> None:
+    program = lower_graph(planned(OTHERS[case][0], *OTHERS[case][1]), "graph")
+    assert aten.convolution.default in [s.op for s in program.steps if isinstance(s, ExternStep)]
+
+
 # --------------------------------------------------------------------------------------------------- max_autotune
 
 
@@ -247,9 +303,9 @@ def test_measurements_decide_once_for_each_shape_and_are_kept(tmp_path: Path, mo
         return 0.5, 0.25
 
     def function(x: Any, w: Any, v: Any) -> Any:
-        return F.conv2d(F.conv2d(x, w, groups=128).relu(), v, groups=128).relu()
+        return F.conv2d(F.conv2d(x, w).relu(), v).relu()
 
-    shapes = (32, 128, 128, 256), (128, 1, 3, 7), (128, 1, 3, 7)
+    shapes = (32, 128, 128, 256), (64, 128, 1, 1), (128, 64, 1, 1)
     assert turned(function, *shapes) == [False, False]
     for _ in range(2):  # another process finds what the first one has measured
         times = ConvolutionTimes(str(tmp_path), measures=True, timer=timer)

@@ -5,6 +5,7 @@ where its convolutions are stored another way than what the user gives and gets:
 convolutions and what is computed element by element, or channel by channel, between them; its images are channels-last where what
 the convolutions gain (`convolution_times.py`) is more than the passes at its borders take. A kernel that reads one layout and writes the
 other takes no longer than one that does not, so that a convolution gains with the first thing that is computed from it, and alone nothing.
+Depthwise convolutions that are sums over windows (`lowering/window_sums.py`) are such kernels.
 
 **CPUs.** oneDNN takes either layout, and converts what it is given into its own: activations of a row-major image cost that
 conversion, in channels-last nearly nothing, but then the gradients of the weights are converted back. Mobile nets train 1.2
@@ -26,6 +27,7 @@ from torchjit_inductor.convolution_times import ConvolutionTimes, count, pass_se
 from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.layouts import channels_last_strides, fake_like, image_and_weight, scatters_channels, value_of
 from torchjit_inductor.lowering.registry import find_lowering
+from torchjit_inductor.lowering.window_sums import is_window_sum
 
 __all__ = ["CHANNELS_LAST", "IMAGE_RANKS", "SAME_PLACE", "plan_convolutions"]
 
@@ -74,7 +76,8 @@ def plan_convolutions(graph: torch.fx.Graph, promised: Set[torch.fx.Node], times
     """
     convolutions = [n for n in graph.nodes if n.target in _CONVOLUTIONS]
     on_cpu = [n for n in convolutions if _is_cpu_convolution(n)]
-    on_gpu = [_with_bias_outside(graph, n) if _bias_joins_a_kernel(n) else n for n in convolutions if _is_on_gpu(n)]
+    on_gpu = [n for n in convolutions if _is_on_gpu(n) and not _is_summed(n)]
+    on_gpu = [_with_bias_outside(graph, n) if _bias_joins_a_kernel(n) else n for n in on_gpu]
     for region in _regions(graph, {n for n in on_gpu if _takes_tensor_cores(n)}):
         fixed = promised | _read_as_they_were(region)
         if _pays(region, fixed, times):
@@ -91,6 +94,16 @@ def plan_convolutions(graph: torch.fx.Graph, promised: Set[torch.fx.Node], times
 def _is_on_gpu(node: torch.fx.Node) -> bool:
     x, weight = image_and_weight(node)
     return x is not None and weight is not None and x.is_cuda
+
+
+def _is_summed(node: torch.fx.Node) -> bool:
+    """Is it a depthwise convolution that a kernel of ours computes, in any layout?"""
+    if node.target is not aten.convolution.default:
+        return False
+    x, weight = image_and_weight(node)
+    if x is None or weight is None:
+        return False
+    return is_window_sum(x.device, x.dtype, tuple(weight.shape), node.args[3:])
 
 
 def _takes_tensor_cores(node: torch.fx.Node) -> bool:
@@ -144,8 +157,9 @@ def _readers(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 def _is_computed(node: torch.fx.Node) -> bool:
     """Is the node computed by a kernel of ours?"""
-    target = node.target
-    return node.op == "call_function" and target not in _LIBRARY and find_lowering(target) is not None
+    if node.op != "call_function" or find_lowering(node.target) is None:
+        return False
+    return node.target not in _LIBRARY or _is_summed(node)
 
 
 def _with_bias_outside(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
@@ -263,9 +277,7 @@ def _images(convolution: torch.fx.Node) -> list[torch.fx.Node]:
 
 def _keeps_places(node: torch.fx.Node) -> bool:
     """Are images computed element by element, or channel by channel?"""
-    if node.target in _MOVES_DIMENSIONS:
-        return False
-    if find_lowering(node.target) is None and node.target not in _LAYOUT_KEEPING:
+    if node.target in _MOVES_DIMENSIONS or not (_is_computed(node) or node.target in _LAYOUT_KEEPING):
         return False
     return _has_images(node)
 

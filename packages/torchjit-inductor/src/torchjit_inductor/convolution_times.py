@@ -21,6 +21,7 @@ from torchjit_core.events import activity, emit
 from torchjit_inductor.convolution_algorithms import with_measured_algorithm
 from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.layouts import image_and_weight, value_of
+from torchjit_inductor.lowering.window_sums import SQUARES
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.triton.timing import device_seconds
 
@@ -37,8 +38,7 @@ OF_FEW_CHANNELS = 0.5
 FEW_CHANNELS = 8
 """Images of fewer channels have kernels of their own in either layout, and none for the gradients of three dimensions."""
 OF_DEPTHWISE = -10.0
-"""Depthwise convolutions of other windows than squares of 3, 5 and 7 take six to ten times as long with their channels innermost."""
-SQUARES = (3, 5, 7)
+"""Gradients of depthwise convolutions of other windows than squares of 3, 5 and 7 take six to ten times as long with their channels innermost."""
 WIDEST_GRADIENT = 5
 """In float32 the gradients of wider windows take twice as long."""
 POINTWISE_ROWS = 784

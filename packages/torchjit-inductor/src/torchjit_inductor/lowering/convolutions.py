@@ -1,4 +1,4 @@
-"""Depthwise convolutions of one dimension on the CPU, in the layout that oneDNN is fast in.
+"""Depthwise convolutions of one dimension on the CPU, in the layout that oneDNN is fast in; on GPUs some are sums over their windows.
 
 Given rows it takes up to twenty times as long as given images of one row with the channels innermost, into which models that work on
 sequences turn their tensors in the first place (docs/benchmarks/cpu.md). All other convolutions are left to aten.
@@ -15,6 +15,7 @@ from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Index, Lowered, Strided, TensorMeta
+from torchjit_inductor.lowering.window_sums import window_sum
 
 __all__: list[str] = []
 
@@ -25,7 +26,9 @@ _DTYPES = (torch.float32, torch.bfloat16)
 @lowering("convolution")
 def _convolution(
     b: Builder, meta: TensorMeta, x: Lowered, weight: Lowered, bias: Lowered | None, *options: Any
-) -> Strided:
+) -> Lowered:
+    if x.device.type == "cuda":
+        return window_sum(b, meta, x, weight, bias, options)
     made = b.extern(
         _aten.convolution.default,
         (*_images(b, options, weight, x), bias, *_planar(options)),
