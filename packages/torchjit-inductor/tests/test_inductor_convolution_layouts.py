@@ -56,9 +56,8 @@ ALONE: dict[str, tuple[Function, Sequence[Sequence[int]]]] = {
     "depthwise 3x1": (lambda x, w: F.conv2d(x, w, groups=8), [(64, 8, 512, 512), (8, 1, 3, 1)]),
     "1x1": (F.conv2d, [(16, 64, 1024, 1024), (128, 64, 1, 1)]),
     "3x3": (F.conv2d, [(16, 16, 1024, 1024), (128, 16, 3, 3)]),
-    "with a bias": (F.conv2d, [(128, 64, 128, 128), (128, 64, 3, 3), (128,)]),
     "transposed": (F.conv_transpose2d, [(32, 64, 256, 256), (64, 64, 3, 3)]),
-    "of volumes": (F.conv3d, [(16, 32, 32, 32, 32), (64, 32, 3, 3, 3), (64,)]),
+    "of volumes": (F.conv3d, [(16, 32, 32, 32, 32), (64, 32, 3, 3, 3)]),
     "seen through a view": (lambda x, w, b: F.conv2d(x, w, b).flatten(2), [(64, 64, 56, 56), (64, 64, 3, 3), (64,)]),
 }
 
@@ -74,6 +73,14 @@ def test_a_lone_convolution_stays_as_it_is(case: str, dtype: torch.dtype) -> Non
     assert (node.args[2] is None) == (len(shapes) == 2)
 
 
+def test_a_promised_result_gets_its_bias_from_a_kernel() -> None:
+    """One that may change the layout on its way: the pass is there in any case."""
+    (node,) = convolutions(planned(F.conv2d, (16, 64, 1024, 1024), (128, 64, 1, 1), (128,)))
+    assert node.args[2] is None and CHANNELS_LAST not in node.meta
+    (node,) = convolutions(planned(F.conv2d, (128, 64, 128, 128), (128, 64, 3, 3), (128,)))
+    assert node.args[2] is None and CHANNELS_LAST in node.meta
+
+
 def test_a_lone_backward_stays_as_it_is() -> None:
     def function(g: Any, x: Any, w: Any) -> Any:
         return aten.convolution_backward(g, x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
@@ -84,7 +91,7 @@ def test_a_lone_backward_stays_as_it_is() -> None:
 FOLLOWED: list[tuple[str, Function, Sequence[Sequence[int]], bool]] = [
     ("3x3", lambda x, w: F.conv2d(x, w).relu(), [(128, 64, 128, 128), (128, 64, 3, 3)], True),
     ("1x1", lambda x, w: F.conv2d(x, w).relu(), [(16, 64, 1024, 1024), (128, 64, 1, 1)], False),
-    ("groups", lambda x, w: F.conv2d(x, w, groups=32).relu(), [(64, 256, 28, 28), (256, 8, 3, 3)], False),
+    ("groups", lambda x, w: F.conv2d(x, w, groups=32).relu(), [(64, 256, 28, 28), (256, 8, 3, 3)], True),
     ("depthwise 3x7", lambda x, w: F.conv2d(x, w, groups=96).relu(), [(64, 96, 112, 112), (96, 1, 3, 7)], False),
     ("depthwise 3x3", lambda x, w: F.conv2d(x, w, groups=96).relu(), [(64, 96, 112, 112), (96, 1, 3, 3)], True),
     ("dilated", lambda x, w: F.conv2d(x, w, groups=96, dilation=2).relu(), [(64, 96, 112, 112), (96, 1, 3, 3)], False),
@@ -101,6 +108,20 @@ def test_a_convolution_that_gains_more_than_the_passes_around_it_take(
     function: Function, shapes: Any, gains: bool
 ) -> None:
     assert turned(function, *shapes) == [gains]
+
+
+def test_what_normalises_rows_wants_them_row_major() -> None:
+    shapes = [(16, 32, 16, 32, 32), (32, 64, 3, 3, 3), (65,)]
+
+    def over_rows(x: Any, w: Any, g: Any) -> Any:
+        return F.layer_norm(F.conv_transpose3d(x, w, None, 2), (65,), g)
+
+    def over_all(x: Any, w: Any, g: Any) -> Any:
+        return F.layer_norm(F.conv_transpose3d(x, w, None, 2), (64, 33, 65, 65)) * g
+
+    assert turned(over_rows, *shapes) == [False]
+    assert turned(over_all, *shapes) == [True]
+    assert turned(lambda x, w, g: F.softmax(F.conv_transpose3d(x, w, None, 2), -1), *shapes) == [False]
 
 
 def test_regions_are_decided_one_by_one() -> None:
@@ -253,6 +274,7 @@ SUMMED: dict[str, tuple[Function, Sequence[Sequence[int]]]] = {
         [(2, 9, 3), (6, 1, 3), (6,)],
     ),
     "images": (lambda x, w, b: F.conv2d(x, w, b, (1, 2), (1, 0), groups=3), [(2, 3, 5, 7), (3, 1, 3, 2), (3,)]),
+    "a square for two results": (lambda x, w, b: F.conv2d(x, w, b, groups=2), [(2, 2, 5, 4), (4, 1, 3, 3), (4,)]),
     "dilated": (lambda x, w, b: F.conv2d(x, w, b, 1, 2, 2, groups=3), [(2, 3, 5, 6), (3, 1, 3, 3), (3,)]),
     "volumes": (lambda x, w, b: F.conv3d(x, w, b, padding=1, groups=2), [(1, 2, 3, 4, 3), (2, 1, 3, 3, 3), (2,)]),
 }

@@ -33,7 +33,8 @@ LAUNCH = 3e-6
 """Seconds that a pass takes besides."""
 OF_HALVES = 1.4
 """cuDNN's passes over elements of two bytes take so many times as long as the bytes."""
-OF_GROUPS = 0.5
+OF_GROUPED_PRODUCTS = -1.0
+"""Convolutions of single elements in groups take up to two and a half times as long with their channels innermost."""
 OF_FEW_CHANNELS = 0.5
 FEW_CHANNELS = 8
 """Images of fewer channels have kernels of their own in either layout, and none for the gradients of three dimensions."""
@@ -67,7 +68,7 @@ def pass_seconds(moved: float, passes: int) -> float:
 
 
 def _is_depthwise(weight: torch.Tensor, groups: object) -> bool:
-    """Has each channel a filter of its own?"""
+    """Has each channel filters of its own?"""
     return groups != 1 and weight.shape[1] == 1
 
 
@@ -90,11 +91,11 @@ def _share(x: torch.Tensor, weight: torch.Tensor, options: Sequence[Any], *, for
     stride, _, dilation, _, _, groups = options
     window = tuple(weight.shape[2:])
     if _is_depthwise(weight, groups):
-        square = len(window) == 2 and window[0] == window[1] and window[0] in SQUARES
+        square = len(window) == 2 and window[0] == window[1] and window[0] in SQUARES and weight.shape[0] == groups
         slow = x.dtype == torch.float32 and not forward and square and window[0] > WIDEST_GRADIENT
         return 1.0 if square and not slow and set(dilation) == {1} else OF_DEPTHWISE
     if groups != 1:
-        return OF_GROUPS
+        return OF_GROUPED_PRODUCTS if set(window) == {1} else 1.0
     if x.shape[1] < FEW_CHANNELS:
         return OF_FEW_CHANNELS if forward and x.dim() == 4 else 0.0
     if set(window) == {1} and set(stride) == {1} and count(x[0, 0]) >= POINTWISE_ROWS:

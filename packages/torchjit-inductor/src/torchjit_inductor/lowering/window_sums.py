@@ -45,6 +45,7 @@ def is_window_sum(device: torch.device, dtype: torch.dtype, filters: Sequence[ob
     if not all(isinstance(n, int) for n in (*filters, *options[0], *options[1], *dilation, groups)):
         return False
     of_library = len(window) == 2 and window[0] == window[1] and window[0] in SQUARES and set(dilation) == {1}
+    of_library = of_library and filters[0] == groups
     return not of_library and math.prod(n for n in window if isinstance(n, int)) <= MAX_WINDOW
 
 
