@@ -4,11 +4,12 @@
 # ruff: noqa
 # The programs are meant to be odd, and wrong on purpose here and there.
 
+import copy
 import enum
 import functools
 import types
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
-from typing import Generic, TypedDict, TypeVar
+from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from vm_corpus import N, program
 
@@ -34,6 +35,113 @@ class KeptList(list):
 class KeptSet(set):
     def __iter__(self):
         return iter(["own"])
+
+
+class OtherItems(tuple):
+    def __iter__(self):
+        return iter((9, 8))
+
+
+class OtherRecord(NamedTuple("OtherRecord", [("a", int), ("b", int)])):
+    def __iter__(self):
+        return iter((self.b, self.a))
+
+
+class OtherList(list):
+    def __iter__(self):
+        return iter((9, 8))
+
+
+class OtherDeque(deque):
+    def __iter__(self):
+        return iter((9, 8))
+
+
+class OtherText(str):
+    def __iter__(self):
+        return iter("yx")
+
+
+class NoItems(tuple):
+    __iter__ = None
+
+
+class OtherErrors(tuple):
+    def __iter__(self):
+        return iter([ValueError])
+
+
+def taken(v):
+    """By what asks for its iterator: statements, calls, functions of C."""
+
+    def pair():
+        a, b = v
+        return a, b
+
+    def ends():
+        a, *_, c = v
+        return a, c
+
+    return errs(
+        pair, ends, lambda: (lambda *a: a)(*v), lambda: ([*v], (*v,), {*v}), lambda: (tuple(v), list(v)), lambda: [i for i in v],
+        lambda: (list(zip(v, v)), list(map(str, v)), list(enumerate(v)), max(v)), lambda: [0] + [*v], lambda: dict([v]), lambda: ",".join(map(str, v)),
+        lambda: (lambda l: l.extend(v) or l)([0]), lambda: dict.fromkeys(v), lambda: bytes(v), lambda: next(iter(v)),
+    )  # fmt: skip
+
+
+def passed_by(v):
+    """By what looks at the items themselves."""
+    return errs(
+        lambda: len(v), lambda: v[0], lambda: v[:1], lambda: list(reversed(v)), lambda: hash(v) == hash((1, 2)), lambda: "%s %s" % v, lambda: f"{v}",
+        lambda: (v == (1, 2), v in {(1, 2): 0}, 9 in v, 1 in v), lambda: v.index(1), lambda: isinstance(1, v), lambda: [0] + v, lambda: (0,) + v, lambda: v * 2,
+    )  # fmt: skip
+
+
+@program(N(2.0), OtherItems((1, 2)), OtherRecord(1, 2))
+def tuples_with_an_iterator_of_their_own(x, kept, record):
+    return [f(v) for f in (taken, passed_by) for v in (kept, record, OtherItems((1, 2)), OtherRecord(1, 2))], x
+
+
+@program(N(2.0), OtherList([1, 2]), OtherText("ab"), breaks=None)
+def lists_and_texts_with_an_iterator_of_their_own(x, kept, text):
+    return [f(v) for f in (taken, passed_by) for v in (kept, OtherList([1, 2]))], taken(text), list(reversed(text)), x
+
+
+@program(N(2.0), OtherDeque([1, 2]), breaks=None)
+def deques_with_an_iterator_of_their_own(x, kept):
+    a, b = kept
+    return a, b, [*kept], list(reversed(kept)), kept[0], repr(kept), x
+
+
+NO_ITEMS = NoItems((1, 2))
+
+
+@program(N(2.0))
+def a_tuple_that_refuses_to_be_iterated(x):
+    return taken(NO_ITEMS)[:6], taken(NoItems((1, 2)))[:6], len(NO_ITEMS), NO_ITEMS[0], x
+
+
+@program(N(2.0), OtherErrors((TypeError, KeyError)))
+def what_is_caught_are_the_items_themselves(x, kept):
+    caught = []
+    for classes in (kept, OtherErrors((KeyError,)), (kept, OSError)):
+        try:
+            raise KeyError("a")
+        except classes as error:
+            caught.append(type(error).__name__)
+    return caught, x
+
+
+@program(N(2.0), OtherRecord(1, 2), OtherList([1, 2]), breaks=None)
+def copies_of_what_has_an_iterator_of_its_own(x, record, kept):
+    return copy.copy(kept), copy.deepcopy(kept), copy.copy(record), copy.copy(OtherItems((1, 2))), x
+
+
+@program(N(2.0), KeptSet([3, 4]))
+def a_set_with_an_iterator_of_its_own_is_written_back(x, s):
+    s.add(5)
+    s.discard(3)
+    return set.__len__(s), 3 in s, x
 
 
 @program(N(2.0), KeptList([1, 2]), KeptSet([3]), breaks=1)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from torchjit_vm.capture import collecting, coroutines, dicts, elements, iteration, lengths, library, members, operators
+from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin, by_position, method, method_of
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.exceptions import new_exception
@@ -24,6 +25,7 @@ from torchjit_vm.capture.iteration import (
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     Args,
+    AtomObject,
     Const,
     DictValue,
     GeneratorValue,
@@ -154,6 +156,10 @@ def _reversed(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None
         return made
     if type(value) is not Leaf and (member.raw is None or getter.kind == member.kind == members.ABSENT):
         raise domain.error(TypeError, f"'{type_label(cls)}' object is not reversible")
+    if type(value) is AtomObject:
+        value = base_of(value)  # by its items, whatever its `__iter__` says
+    if isinstance(value, (ListValue, TupleValue)):
+        return ListIterator(elements.items(domain, value)[::-1])
     return ListIterator(iteration.items_of(domain, value)[::-1])
 
 

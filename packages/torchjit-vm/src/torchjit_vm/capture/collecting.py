@@ -5,7 +5,6 @@ An exception under way leaves what was taken before it, and code that runs meanw
 
 from __future__ import annotations
 
-import types
 from collections import deque
 from collections.abc import Iterator
 
@@ -14,7 +13,7 @@ from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reasons import OPAQUE_ITERATOR
 from torchjit_vm.capture.special_methods import is_not_implemented, special_call
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, GeneratorValue, Known, Leaf, ListValue, TupleValue, Value
+from torchjit_vm.capture.values import Const, GeneratorValue, Known, Leaf, ListValue, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 
@@ -29,8 +28,9 @@ def collected(domain: CaptureDomain, iterable: Value) -> list[Value]:
 def extend(domain: CaptureDomain, target: ListValue, iterable: Value) -> None:
     """`target.extend(iterable)`."""
     is_deque = issubclass(target.cls, deque)
-    if iterable is target or _direct(domain, iterable):
-        elements.append(domain, target, iteration.items_of(domain, iterable))
+    known = elements.items(domain, target) if iterable is target else iteration.direct_items(domain, iterable)
+    if known is not None:
+        elements.append(domain, target, list(known))
         return
     taken = each(domain, iterable, sized=not is_deque)
     elements.append(domain, target, ())
@@ -44,8 +44,9 @@ def each(domain: CaptureDomain, iterable: Value, *, sized: bool = False) -> Iter
     Args:
         sized: is the length of the iterable asked for, to make room?
     """
-    if _direct(domain, iterable):
-        return iter(iteration.items_of(domain, iterable))
+    known = iteration.direct_items(domain, iterable)
+    if known is not None:
+        return iter(list(known))
     iterator = iteration.get_iter(domain, iterable)
     if sized:
         _length_hint(domain, iterable)
@@ -59,13 +60,6 @@ def _rest(domain: CaptureDomain, iterator: Value) -> Iterator[Value]:
         count += 1
         if count > domain.policy.step_limit:
             raise domain.graph_break(OPAQUE_ITERATOR, "endless iterator")
-
-
-def _direct(domain: CaptureDomain, iterable: Value) -> bool:
-    """Nobody's code runs while its items are taken."""
-    if not isinstance(iterable, (ListValue, TupleValue)):
-        return False
-    return type(members.find_member(domain, iterable.cls, "__iter__").raw) is not types.FunctionType
 
 
 def _length_hint(domain: CaptureDomain, iterable: Value) -> None:

@@ -161,6 +161,9 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
     if asked and defines(domain, container, "__contains__"):
         found = special_call(domain, container, "__contains__", [item])
         return domain.constant(found is not None and lengths.truth(domain, found))
+    if asked and members.find_member(domain, type_of(domain, container), "__contains__").raw is None:
+        label = type_label(type_of(domain, container))
+        raise domain.error(TypeError, f"'{label}' object is not a container")
     slot = SLOTS[type(container)].contains
     answer = None if slot is None else slot(domain, container, item)
     if answer is not None:

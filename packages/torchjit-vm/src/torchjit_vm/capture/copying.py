@@ -61,9 +61,16 @@ def _copy(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         return value
     if isinstance(value, Obj) and _method(domain, value, "__copy__") is not None:
         return domain.vm.call(cast(Value, _method(domain, value, "__copy__")), [value])
-    if isinstance(value, TupleValue) and not _copies_plainly(domain, value) and not _reduces(domain, value):
-        return value  # a named tuple, or one of C
+    if isinstance(value, TupleValue) and _is_remade_alike(domain, value):
+        return value
     return _duplicate(domain, value, None)
+
+
+def _is_remade_alike(domain: CaptureDomain, value: TupleValue) -> bool:
+    """A named tuple, or one of C: a call of its class with its items."""
+    if _copies_plainly(domain, value) or _reduces(domain, value):
+        return False
+    return iteration.direct_items(domain, value) is not None
 
 
 def _reduces(domain: CaptureDomain, value: Obj) -> bool:
@@ -197,9 +204,9 @@ def _reconstructed(domain: CaptureDomain, value: Obj, reduced: Value, memo: _Mem
 
 
 def _fills_itself(domain: CaptureDomain, value: Obj) -> bool:
-    """Is it a list or dict whose class has a say in what is put into it?"""
+    """Is it a list or dict whose class has a say in what a copy is filled with?"""
     if isinstance(value, ListValue):
-        return _method(domain, value, "append") is not None
+        return any(_method(domain, value, name) is not None for name in ("append", "__iter__"))
     return isinstance(value, DictValue) and _method(domain, value, "__setitem__") is not None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from types import MemberDescriptorType
 
+from torchjit_vm.capture import elements
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, wrap
 from torchjit_vm.capture.types import is_subtype, type_of
@@ -114,7 +115,7 @@ def note_write(domain: CaptureDomain, exception: Obj, name: str) -> None:
 def exception_matches(domain: CaptureDomain, exception: Value, type: Value) -> bool:
     """Does `except type` catch it?"""
     classes = []
-    for t in domain.unpack_all(type) if isinstance(type, TupleValue) else [type]:
+    for t in elements.items(domain, type) if isinstance(type, TupleValue) else [type]:
         if isinstance(t, Known) and isinstance(t.obj, _TYPE) and issubclass(t.obj, BaseException):
             classes.append(t.obj)
         else:

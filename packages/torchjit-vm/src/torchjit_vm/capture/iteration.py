@@ -48,6 +48,7 @@ __all__ = [
     "SequenceIterator",
     "ZipIterator",
     "advance",
+    "direct_items",
     "get_iter",
     "items_of",
     "make_generator",
@@ -308,11 +309,24 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
             raise domain.graph_break(INTERCEPTED, "iteration")
         items = domain.leaves.iterate(value.payload, domain)
         return SequenceIterator(TupleValue([from_raw(domain, r) for r in items]))
-    if isinstance(value, Obj) and type(find_member(domain, value.cls, "__iter__").raw) is types.FunctionType:
+    if isinstance(value, Obj) and _program_says(domain, value):
         return _user_iter(domain, value)
     slot = SLOTS[type(value)].iter
     found = None if slot is None else slot(domain, value)
     return _user_iter(domain, value) if found is None else found
+
+
+def _program_says(domain: CaptureDomain, value: Obj) -> bool:
+    """Is `__iter__` a function of the program, or None?"""
+    raw = find_member(domain, value.cls, "__iter__").raw
+    return raw is None or type(raw) is types.FunctionType
+
+
+def direct_items(domain: CaptureDomain, value: Value) -> list[Value] | None:
+    """The items of a list or tuple whose class leaves iteration to C: nobody's code runs while they are taken. Do not change the result."""
+    if not isinstance(value, (ListValue, TupleValue)) or _program_says(domain, value):
+        return None
+    return elements.items(domain, value)
 
 
 def _user_iter(domain: CaptureDomain, value: Value) -> Value:
@@ -322,6 +336,8 @@ def _user_iter(domain: CaptureDomain, value: Value) -> Value:
         return _checked(domain, domain.vm.call(domain.vm.finish(bind(domain, member, value)), []))
     if isinstance(value, Obj) and value.real is not NEW and isinstance(value.real, Iterator):
         return value
+    if member.raw is None:
+        raise domain.error(TypeError, f"'{type_label(cls)}' object is not iterable")
     if member.kind == ABSENT:
         getter = find_member(domain, cls, "__getitem__")
         if type(getter.raw) is types.FunctionType:
@@ -391,11 +407,10 @@ def refuses_iteration(domain: CaptureDomain, value: Value) -> bool:
 
 
 def items_of(domain: CaptureDomain, value: Value) -> list[Value]:
-    """All items of an iterable, consumed."""
-    if isinstance(value, (ListValue, TupleValue)):
-        member = find_member(domain, value.cls, "__iter__")
-        if type(member.raw) is not types.FunctionType:
-            return list(elements.items(domain, value))
+    """All items of an iterable, consumed, as its iterator gives them."""
+    found = direct_items(domain, value)
+    if found is not None:
+        return list(found)
     iterator = get_iter(domain, value)
     result: list[Value] = []
     while (item := advance(domain, iterator)) is not None:

@@ -17,7 +17,19 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, is_not_implemented, settled, special_call
 from torchjit_vm.capture.type_slots import SLOTS, Op, Repeat
 from torchjit_vm.capture.types import is_subtype, type_of
-from torchjit_vm.capture.values import AtomObject, Const, IdValue, Known, Leaf, Obj, TupleValue, Value
+from torchjit_vm.capture.values import (
+    AtomObject,
+    Const,
+    DictValue,
+    IdValue,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    SetValue,
+    TupleValue,
+    Value,
+)
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 
@@ -380,8 +392,11 @@ def _alike(value: Value, cls: type) -> tuple[Any] | None:
         return (value.value,)
     if cls in _STAND_INS:
         return (_STAND_INS[cls],)
+    if type(value) in _CONTAINERS and cls.__flags__ & (1 << 9):
+        return (type(type_label(cls), (next(b for b in cls.__mro__ if b in _STAND_INS),), {})(),)
     plain = type(value) is Obj and cls.__flags__ & (1 << 9) and all(b is object for b in cls.__mro__[1:])
     return (type(type_label(cls), (), {})(),) if plain else None
 
 
+_CONTAINERS = (ListValue, TupleValue, DictValue, SetValue)
 _STAND_INS: dict[type, Any] = {t: t() for t in (list, tuple, dict, set, frozenset, deque, OrderedDict)}

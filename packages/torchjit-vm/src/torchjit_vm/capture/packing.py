@@ -151,11 +151,10 @@ def call_name(function: Value | None) -> str:
 
 
 def unpack(domain: CaptureDomain, value: Value, count: int) -> Sequence[Value]:
-    if isinstance(value, (ListValue, TupleValue)):
-        found = items(domain, value)
-    elif type(value) is Const and type(value.value) is tuple:
+    found: Sequence[Value] | None = iteration.direct_items(domain, value)
+    if found is None and type(value) is Const and type(value.value) is tuple:
         found = [Const(v) for v in domain.use(value)]
-    else:
+    if found is None:
         found = _take(domain, value, count)
     if len(found) == count:
         return found

@@ -246,6 +246,8 @@ _TEXTS: dict[object, tuple[str, Callable[[CaptureDomain, Any], str]]] = {
 
 def _text(domain: CaptureDomain, self: ListValue | TupleValue, function: Text) -> str | None:
     found = _TEXTS.get(find_member(domain, self.cls, "__repr__").raw)
+    if found is not None and found[1] is _deque_text and iteration.direct_items(domain, self) is None:
+        return None  # that of a deque asks its iterator
     return None if found is None else guarded(domain, self, found[0], lambda: found[1](domain, self))
 
 
@@ -262,7 +264,7 @@ def _copy_tuple(domain: CaptureDomain, self: TupleValue, part: Part, remember: C
 
 
 def _items_of_tuple(of: Callable[[CaptureDomain, Value], Any]) -> Callable[[CaptureDomain, TupleValue], Any]:
-    return lambda domain, self: _tuple_of(self.cls, tuple(of(domain, v) for v in domain.unpack_all(self)))
+    return lambda domain, self: _tuple_of(self.cls, tuple(of(domain, v) for v in elements.items(domain, self)))
 
 
 def _tuple_of(cls: type, items: tuple[Any, ...]) -> Any:
@@ -279,7 +281,7 @@ def _tuple_of(cls: type, items: tuple[Any, ...]) -> Any:
 
 
 def _constant_list(domain: CaptureDomain, self: ListValue) -> Any:
-    items = [constant_of(domain, v) for v in domain.unpack_all(self)]
+    items = [constant_of(domain, v) for v in elements.items(domain, self)]
     if issubclass(self.cls, deque):
         made: deque[Any] = deque.__new__(self.cls)
         limit = self.limit if self.real is NEW else deque.maxlen.__get__(self.real)
@@ -293,7 +295,7 @@ def _constant_list(domain: CaptureDomain, self: ListValue) -> Any:
 
 
 def _is_constant(domain: CaptureDomain, self: ListValue | TupleValue) -> bool:
-    return all(is_constant(domain, v) for v in domain.unpack_all(self))
+    return all(is_constant(domain, v) for v in elements.items(domain, self))
 
 
 def _has_leaf(self: ListValue | TupleValue) -> bool:
@@ -385,7 +387,7 @@ def _append_left(domain: CaptureDomain, self: ListValue, item: Value) -> None:
 
 
 def _extend_left(domain: CaptureDomain, self: ListValue, iterable: Value) -> None:
-    for item in iteration.items_of(domain, iterable) if iterable is self else collecting.each(domain, iterable):
+    for item in list(elements.items(domain, self)) if iterable is self else collecting.each(domain, iterable):
         _append_left(domain, self, item)
 
 
@@ -490,7 +492,7 @@ register(
         hash=unhashable,
         text=_text,
         copy=_copy_list,
-        raw=lambda domain, self: [to_raw(domain, v) for v in domain.unpack_all(self)],
+        raw=lambda domain, self: [to_raw(domain, v) for v in elements.items(domain, self)],
         is_constant=lambda domain, self: is_plain(domain, self) and _is_constant(domain, self),
         constant=_constant_list,
         has_leaf=_has_leaf,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from torchjit_vm.capture import collecting, keys, packing, runtime
 from torchjit_vm.capture.atoms import is_plain
 from torchjit_vm.capture.domain import CaptureDomain
-from torchjit_vm.capture.elements import set_entries
+from torchjit_vm.capture.elements import set_entries, stored
 from torchjit_vm.capture.iteration import ListIterator
 from torchjit_vm.capture.keys import unhashable
 from torchjit_vm.capture.members import find_member
@@ -19,6 +19,7 @@ from torchjit_vm.capture.rebuild import Rebuilder, write_attributes
 from torchjit_vm.capture.set_algebra import is_set_view, refuse_numbers, set_binary, set_keys, set_source
 from torchjit_vm.capture.sets import layout_of, new_set, set_items, set_remove, set_replace, sought_key
 from torchjit_vm.capture.slot_wrappers import slot_methods
+from torchjit_vm.capture.special_methods import defines
 from torchjit_vm.capture.subscripts import key_error
 from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Op, Part, Text, TypeSlots, register
@@ -76,6 +77,8 @@ def _shown(domain: CaptureDomain, value: SetValue) -> str:
 def _text(domain: CaptureDomain, self: SetValue, function: Text) -> str | None:
     if find_member(domain, self.cls, "__repr__").raw not in (set.__repr__, frozenset.__repr__):
         return None
+    if defines(domain, self, "__iter__"):
+        return None  # some versions of Python ask its iterator
     return guarded(domain, self, f"{self.cls.__name__}(...)", lambda: _shown(domain, self))
 
 
@@ -98,12 +101,12 @@ def _growth(keys: list[Any], layout: set[Key]) -> int | None:
 
 
 def _raw(domain: CaptureDomain, self: SetValue) -> set[Any] | frozenset[Any]:
-    elements = [to_raw(domain, v) for v in domain.unpack_all(self)]
+    elements = [to_raw(domain, v) for v in set_items(domain, self)]
     return frozenset(elements) if issubclass(self.cls, frozenset) else set(elements)
 
 
 def _constant(domain: CaptureDomain, self: SetValue) -> set[Any] | frozenset[Any]:
-    elements = [constant_of(domain, v) for v in domain.unpack_all(self)]
+    elements = [constant_of(domain, v) for v in set_items(domain, self)]
     if issubclass(self.cls, frozenset):
         return frozenset.__new__(self.cls, elements)
     made: set[Any] = set.__new__(cast(Any, self.cls))
@@ -112,7 +115,7 @@ def _constant(domain: CaptureDomain, self: SetValue) -> set[Any] | frozenset[Any
 
 
 def _is_constant(domain: CaptureDomain, self: SetValue) -> bool:
-    return is_plain(domain, self) and all(is_constant(domain, v) for v in domain.unpack_all(self))
+    return is_plain(domain, self) and all(is_constant(domain, v) for v in set_items(domain, self))
 
 
 def _rebuild(out: Rebuilder, self: SetValue) -> str:
@@ -141,8 +144,9 @@ def _write_back(out: Rebuilder, self: SetValue) -> None:
     if not self.changed or self.entries is None:
         return
     target = out.expr(self)
-    removed = [e for e in self.real if e not in self.entries]
-    added = [v for k, v in self.entries.items() if k not in self.real]
+    before = set(stored(self.real))
+    removed = [e for e in before if e not in self.entries]
+    added = [v for k, v in self.entries.items() if k not in before]
     for element in removed:
         out.write(f"set.discard({target}, {out.literal(element)})")
     for item in added:
