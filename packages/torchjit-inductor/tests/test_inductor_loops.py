@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -89,3 +92,26 @@ def test_scales_of_channels_are_computed_once(weighted: bool, last: bool) -> Non
 def test_few_elements_of_a_channel_need_no_kernel_for_scales() -> None:
     x, mean, var = sample(4, 24), sample(24), sample(24).abs() + 0.5
     check(lambda x, m, v: F.batch_norm(x, m, v), (x, mean, var), kernels=1, aten=None, tol={"rtol": 1e-5, "atol": 1e-5})
+
+
+def _costly(x: torch.Tensor) -> torch.Tensor:
+    """With functions of which each costs more than to read an element; they have two users."""
+    y = torch.tanh(F.softplus(x))
+    return y * x + y
+
+
+@pytest.mark.parametrize(
+    ("fn", "kernels"),
+    [
+        (lambda x: F.batch_norm(_costly(x), None, None, training=True), 2),
+        (lambda x: _costly(x).var((0, 2)), 2),
+        (lambda x: _costly(x).log_softmax(1), 2),
+        (lambda x: F.layer_norm(_costly(x), x.shape[2:]), 1),  # kept in memory of the row
+        (lambda x: _costly(x).sum((0, 2)), 1),
+        (lambda x: F.batch_norm((x + 1).relu() * (x + 1), None, None, training=True), 1),
+        (lambda x: _costly(F.batch_norm(x, None, None, training=True)), 1),
+    ],
+    ids=["norm of channels", "variance", "columns", "rows", "one pass", "cheap", "behind the norm"],
+)
+def test_passes_do_not_compute_costly_functions_again(fn: Callable[..., Any], kernels: int) -> None:
+    check(fn, (sample(20, 16, 300),), kernels=kernels, aten=None, tol={"rtol": 1e-4, "atol": 1e-4})

@@ -67,17 +67,23 @@ def _times_of_interpolate(
 
 def _times(image: Any, output_size: Any = None, *more: Any) -> list[int] | None:
     """How often elements are repeated in each direction; None where that is not so, or not known."""
-    if not isinstance(image, Tensor) or image.dim() not in (3, 4, 5) or image.device.type != "cpu":
+    if not _is_image(image):
         return None
     directions = image.dim() - 2
-    if torch.is_autocast_enabled("cpu") or not image.dtype.is_floating_point or image.dtype.itemsize == 1:
-        return None
     scales = more[0] if len(more) == 1 and isinstance(more[0], (list, tuple)) else more or [None] * directions
     outputs = [None] * directions if output_size is None else output_size
     if len(scales) != directions or len(outputs) != directions:
         return None
     found = [_repeats(*given) for given in zip(image.shape[2:], outputs, scales, strict=True)]
-    return None if any(n not in _EXACT for n in found) else [n for n in found if n is not None]
+    known = [n for n in found if n is not None and n in _EXACT]
+    return known if len(known) == directions else None
+
+
+def _is_image(image: Any) -> bool:
+    """Are elements of it repeated as they are: floats on a CPU, in one to three directions?"""
+    if not isinstance(image, Tensor) or image.dim() not in (3, 4, 5) or image.device.type != "cpu":
+        return False
+    return not torch.is_autocast_enabled("cpu") and image.dtype.is_floating_point and image.dtype.itemsize > 1
 
 
 def _repeats(size: Any, output: Any, scale: Any) -> int | None:

@@ -11,8 +11,9 @@ import hashlib
 import json
 import traceback
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
+import attrs
 import torch
 
 from torchjit_core import events
@@ -67,30 +68,49 @@ def begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
 
 def _begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
     made: Specialization = entry.data
-    comparing = site.terms.host.comparing()
+    if site.terms.host.comparing().mode == "off":
+        return
     facts = made.eager_facts or (facts_of(made.graphs) if made.graphs else None)
     clock = None if facts is None else clock_for(frozenset(facts.devices))
-    if comparing.mode == "off" or facts is None or clock is None or not _may_be_compared(site, made):
-        return
-    key = _key(site, slots, facts) if comparing.keeps else None
-    folder = ChoiceFolder(comparing.cache_dir)
-    record = None if key is None else folder.read(key)
-    try:
-        known = None if record is None else Choice.of_record(record)
-    except (ValueError, TypeError, KeyError):
-        known = None
-    runs = runs_of(site.terms.backend)
-    trial = Trial(
+    if facts is not None and clock is not None and _may_be_compared(site, made):
+        made.trial = _trial(site, made, _Kept.of(site, slots, facts), facts, clock)
+        made.trial.add(entry)
+
+
+def _trial(site: Site, made: Specialization, kept: _Kept, facts: EagerFacts, clock: Clock) -> Trial:
+    """The trial of an entry that may be compared."""
+    runs, known = runs_of(site.terms.backend), kept.choice()
+    return Trial(
         functools.partial(_sample, clock),
         functools.partial(_obstacle, facts),
-        _teller(site, made, None if known is not None or key is None else (folder, key)),
+        _teller(site, made, None if known is not None or kept.key is None else (kept.folder, kept.key)),
         functools.partial(tell_fault, site.name, site.terms.failure_policy()),
         known=known,
-        reported_only=comparing.mode == "report" or site.terms.fullgraph,
+        reported_only=site.terms.host.comparing().mode == "report" or site.terms.fullgraph,
         watch=None if runs is not None and runs.draws_as_eager else random_numbers_watched,
     )
-    made.trial = trial
-    trial.add(entry)
+
+
+@final
+@attrs.frozen
+class _Kept:
+    """Where an entry's choice is kept; without a key it is not."""
+
+    folder: ChoiceFolder
+    key: str | None
+
+    @staticmethod
+    def of(site: Site, slots: tuple[Any, ...], facts: EagerFacts) -> _Kept:
+        comparing = site.terms.host.comparing()
+        return _Kept(ChoiceFolder(comparing.cache_dir), _key(site, slots, facts) if comparing.keeps else None)
+
+    def choice(self) -> Choice | None:
+        """What an earlier process chose; None where there is nothing, or nothing that can be read."""
+        record = None if self.key is None else self.folder.read(self.key)
+        try:
+            return None if record is None else Choice.of_record(record)
+        except (ValueError, TypeError, KeyError):
+            return None
 
 
 def tell_fault(name: str, policy: FailurePolicy, error: Exception) -> None:

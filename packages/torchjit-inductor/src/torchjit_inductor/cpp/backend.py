@@ -16,7 +16,7 @@ from torchjit_core.expr import Symbol
 from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.channel_groups import split_groups
-from torchjit_inductor.cpp.kernel import can_fail, generate, heading
+from torchjit_inductor.cpp.kernel import can_fail, computed_again, generate, heading
 from torchjit_inductor.cpp.pieces import chooses_piece
 from torchjit_inductor.cpp.plan import Plan
 from torchjit_inductor.cpp.stored_kernels import load_storable
@@ -31,6 +31,8 @@ __all__ = ["CBackend", "whole_file"]
 
 TEXTS = 1000
 """Texts of kernels that a backend remembers."""
+FEW_AGAIN = 2
+"""So many evaluations of a costly function take about as long as writing the result of one element and reading it again."""
 LINES_PER_FILE = 700
 """A graph's kernels are spread over files of about this length, which compile in parallel."""
 
@@ -47,18 +49,23 @@ class CBackend(KernelBackend):
         self._texts: dict[tuple[object, ...], str] = {}
 
     def unwanted(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> str | None:
-        """Reductions along whose vectors a concatenation or padding changes from piece to piece: these are filled lane by lane.
+        """Pieces of a concatenation along the vectors of a reduction, or costly functions that its passes compute again and again."""
+        if not kernel.inner:
+            return None  # pointwise kernels have a loop for each piece (`Plan.segments`), and one pass
+        if self._by_lanes(kernel):
+            return "the reduction would read the pieces of a row lane by lane"
+        if computed_again(kernel, self._vector_bytes) > FEW_AGAIN:
+            return "the reduction's passes would compute costly functions again and again"
+        return None
 
-        Pointwise kernels have a loop for each piece (`Plan.segments`).
-        """
-        if not kernel.inner or not any(chooses_piece(v) for v in kernel.values):
-            return None
-        vector = (plan := Plan(kernel, self._vector_bytes, 1)).vector
-        if vector is None:
-            return None
-        pieces = [v for v in plan.kernel.values if chooses_piece(v)]
-        along = any(vector.symbol in v.args[0].data.index.symbols for v in pieces)
-        return "the reduction would read the pieces of a row lane by lane" if along else None
+    def _by_lanes(self, kernel: LoopKernel) -> bool:
+        """Does a concatenation or padding change from piece to piece along its vectors?"""
+        if not any(chooses_piece(v) for v in kernel.values):
+            return False
+        plan = Plan(kernel, self._vector_bytes, 1)
+        return plan.vector is not None and any(
+            chooses_piece(v) and plan.vector.symbol in v.args[0].data.index.symbols for v in plan.kernel.values
+        )
 
     def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """Reductions over few neighbouring channels first go channel by channel."""

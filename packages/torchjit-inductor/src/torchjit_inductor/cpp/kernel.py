@@ -8,28 +8,60 @@ from typing import final
 
 from torchjit_core.expr import Symbol
 from torchjit_inductor.cpp.emit import Emitter, needed, vector_loop
-from torchjit_inductor.cpp.plan import BLOCK, CHUNK, UNROLLED, Plan
+from torchjit_inductor.cpp.plan import BLOCK, CHUNK, UNROLLED, Plan, at_this_level
 from torchjit_inductor.cpp.reductions import Accumulators, Shared
 from torchjit_inductor.cpp.sorts import Sorts, asks_for_memory
 from torchjit_inductor.cpp.split_reduction import Split
 from torchjit_inductor.cpp.text import C_TYPES, STORAGE, c_index
 from torchjit_inductor.indexing import stride
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, roots
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, inner_symbols, roots
 from torchjit_inductor.ir.values import PASSES, Value
 
 MAX_KEPT = 32768
 """Elements of a row that an inner reduction may keep on the stack."""
+MOST_KEPT = 2
+"""Values of a row that are kept."""
 WORTH_KEEPING = frozenset(("exp", "exp2", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "log1p", "expm1"))
 
 _AS_WRITTEN = '#pragma GCC push_options\n#pragma GCC optimize("no-tree-loop-vectorize")'
 """GCC 12 vectorizes loops around interleaved vectors once more, and loses stores. Elsewhere it must vectorize: functions of lanes."""
 
-__all__ = ["can_fail", "generate", "heading"]
+__all__ = ["can_fail", "computed_again", "generate", "heading"]
 
 
 def can_fail(kernel: LoopKernel) -> bool:
     """Can the kernel raise? Its arguments then end with a place for what went wrong."""
     return any(v.op == "bounded" for v in kernel.values) or asks_for_memory(kernel)
+
+
+def computed_again(kernel: LoopKernel, vector_bytes: int) -> int:
+    """How often the passes of a reduction evaluate costly functions at an inner point that an earlier pass has evaluated there.
+
+    Args:
+        kernel: with reductions.
+        vector_bytes: width of the machine's vectors.
+    """
+    passes: dict[Value, set[tuple[int, str]]] = {}
+    tops = [(v.level, str(v.data), v.args) for v in kernel.values if v.op in PASSES]
+    tops += [(s.value.level + 1, "", (s.value,)) for s in kernel.stores if not s.outer]
+    inner = {v.symbol for v in kernel.inner}
+    for level, kind, operands in tops:
+        # Means and squared distances take two passes (`expand_welford`).
+        now = {(level, ""), (level, "distances" if kind.startswith("welford") else "")}
+        for value in at_this_level(operands):
+            if value.op in WORTH_KEEPING and not value.level and inner_symbols(value) & inner:
+                passes.setdefault(value, set()).update(now)
+    again = sorted((len(p) - 1 for p in passes.values()), reverse=True)
+    if any(again):
+        plan = Plan(kernel, vector_bytes, 1)
+        again = again[MOST_KEPT if plan.shape == "inner" and _keeps(plan) else 0 :]
+    return sum(again)
+
+
+def _keeps(plan: Plan) -> bool:
+    """Is there memory for a row of a reduction of the inner shape?"""
+    size = vector_loop(plan).size.value
+    return size is not None and size <= MAX_KEPT and len(plan.kernel.inner) == 1
 
 
 def heading(kernel: LoopKernel) -> list[str]:
@@ -341,15 +373,14 @@ class _Generator:
 
     def _kept(self) -> list[Value]:
         """Expensive values that a later pass over a short row needs again: they are kept in memory of the row."""
-        vector = vector_loop(self.plan)
-        if vector.size.value is None or vector.size.value > MAX_KEPT or len(self.plan.kernel.inner) != 1:
+        if not _keeps(self.plan):
             return []
         seen: dict[Value, int] = {}
         for now, stores in self._levels():
             for value in needed([r.args[0] for r in now] + roots(stores)):
                 if value.op in WORTH_KEEPING and self.plan.places[value] == "body":
                     seen[value] = seen.get(value, 0) + 1
-        return [v for v, passes in seen.items() if passes > 1][:2]
+        return [v for v, passes in seen.items() if passes > 1][:MOST_KEPT]
 
     def _keep(self, kept: dict[Value, str], before: bool) -> None:
         """Read what an earlier pass kept (before the body), or keep what this one computed (behind it)."""

@@ -30,7 +30,7 @@ from torchjit_inductor.ir.values import IN_ORDER, INDEXED, PASSES, Value, cast, 
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
 
-__all__ = ["BLOCK", "CHUNK", "UNROLLED", "Plan"]
+__all__ = ["BLOCK", "CHUNK", "UNROLLED", "Plan", "at_this_level"]
 
 MIN_TILE, MAX_TILE = 4, 64
 """Vectors per tile of an outer reduction: wide tiles read memory in long runs, but there must be one per thread."""
@@ -106,16 +106,15 @@ def with_serial_loops(kernel: LoopKernel) -> LoopKernel:
     return attrs.evolve(kernel, outer=outer, inner=tuple(v for v in kernel.outer if v not in outer))
 
 
-def _without_reductions(operands: Iterable[Value]) -> Iterator[Value]:
-    """The loads below some values, except for those inside of reductions and sorts, which are over by then."""
+def at_this_level(operands: Iterable[Value]) -> Iterator[Value]:
+    """Some values and what they are computed from, except inside of reductions and sorts, which are over by then."""
     stack, seen = list(operands), set()
     while stack:
         value = stack.pop()
         if value in seen or value.op in PASSES:
             continue
         seen.add(value)
-        if value.op == "load":
-            yield value
+        yield value
         stack.extend(value.args)
 
 
@@ -254,8 +253,9 @@ class Plan:
         tops = [(v.level, v.args) for v in self.kernel.values if v.op in PASSES]
         tops += [(s.value.level + 1, (s.value,)) for s in self.kernel.stores if not s.outer]
         for level, operands in tops:
-            for load in _without_reductions(operands):
-                reads[load] = (reads[load] - {0}) | {level}
+            for load in at_this_level(operands):
+                if load.op == "load":
+                    reads[load] = (reads[load] - {0}) | {level}
         return {load: len(levels) for load, levels in reads.items()}
 
     def _segments(self) -> tuple[Segment, ...]:
