@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -137,6 +138,9 @@ def test_only_marks_of_functions_that_a_capture_asked_about_count(store: Path, m
     assert storage(f(x), **others) == "loaded"
     for marked in (torch.cos, torch.Tensor.sub, _doubled):
         assert storage(f(x), DISALLOWED={marked}) == "stored" and storage(f(x), DISALLOWED={marked}) == "loaded"
+    assert (
+        storage(f(x), DISALLOWED={functools.partial(_scaled)}) == "stored"
+    )  # it has no name: every entry is a stranger
     assert storage(torch.cos(x * 10) - 1, SUBSTITUTED={_doubled: _tenfold}) == "stored"
     assert storage(f(x), ALLOWED_IN_GRAPH={_doubled}) == "stored"
     with pytest.raises(torchjit.exc.UserError, match="forbid_in_graph"):

@@ -15,7 +15,7 @@ import attrs
 
 from torchjit_session import control, upstream
 from torchjit_store.deferred import Deferred
-from torchjit_store.fingerprints import class_name, code_digest, is_static, namespace
+from torchjit_store.fingerprints import class_name, code_digest, namespace
 
 __all__ = ["Asked", "Marks", "differing", "marks_of_nameless", "name_of"]
 
@@ -134,11 +134,22 @@ def name_of(obj: Any) -> str | None:
         return f"{obj.__module__}.{obj.__qualname__} {code_digest(obj.__code__).hex()}"
     if issubclass(exact, type):
         return class_name(obj)
-    if is_static(exact):
-        name = None if exact is types.MethodType else getattr(obj, "__qualname__", None)
-        return None if name is None else f"{getattr(obj, '__module__', None)}.{name}"
+    if exact in _OF_C:
+        return f"{class_name(exact)} {getattr(obj, '__module__', None)}.{obj.__qualname__}"
     name = namespace(obj).get("__qualname__")  # of an operator of torch's
     return f"{class_name(exact)} {name}" if type(name) is str else None
+
+
+_OF_C = frozenset(
+    {
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.GetSetDescriptorType,
+    }
+)
+"""Types of C whose objects have a name that no code of a program gives."""
 
 
 def _class_of(obj: object) -> str:
