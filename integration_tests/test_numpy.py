@@ -32,6 +32,10 @@ WHOLE = {
     "item": lambda x: x * np.float64(2.5).item(),
     "max": lambda x: x * max(np.float64(2), 3),
     "finfo": lambda x: x.masked_fill(x > 0, np.finfo(np.float32).min),
+    "finfo of a name, kept": lambda x: (x + float(np.finfo("float16").max), np.finfo(np.float64)),
+    "finfo of an array": lambda x: x.clamp(min=float(np.finfo(x.numpy().dtype).eps)),
+    "iinfo": lambda x: (x.long() + int(np.iinfo(np.int16).max), np.iinfo("uint8").bits),
+    "dtype": lambda x: (x * np.dtype("int64").itemsize, np.dtype(float) == np.float64),
     "tensor of a scalar": lambda x: x + torch.tensor(np.float64(2)).to(x.dtype),
     "dtype of a tensor of a scalar": lambda x: (torch.tensor(np.float32(2)), torch.as_tensor(np.int16(2))),
     "index": lambda x: x[np.int64(1)],
@@ -50,6 +54,23 @@ def test_captured_whole(name):
     compiled = torchjit.compile(f, backend="eager", fullgraph=True)
     for _ in range(2):
         check(compiled, f, torch.randn(3, 4))
+
+
+@pytest.fixture(autouse=True)
+def limits_are_not_known(monkeypatch):
+    """NumPy keeps the limits of a dtype's numbers in a table; the first who asks for them fills it."""
+    monkeypatch.setattr(np.finfo, "_finfo_cache", {})
+
+
+def test_limits_of_what_has_none_are_the_programs_error():
+    def program(x):
+        try:
+            return x, np.finfo(np.int32)
+        except ValueError as error:
+            return x.sin(), str(error)
+
+    compiled = torchjit.compile(program, backend="eager", fullgraph=True)
+    check(compiled, program, torch.randn(3))
 
 
 BREAKS = {

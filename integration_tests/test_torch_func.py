@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
 from compare import check
 from torch import func
+from torch._functorch import eager_transforms
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
@@ -77,10 +79,20 @@ WHOLE = {
 }
 
 
+_BASIS = inspect.getsource(eager_transforms._chunked_standard_basis_for_)
+READS_NUMBERS = {"jacrev of a tree"} if "cumsum" in _BASIS else set()
+"""What older versions of torch (2.11) compute with numbers that they read out of a tensor: a break."""
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", WHOLE)
 def test_captured_whole(name, backend):
     f = WHOLE[name]
+    if name in READS_NUMBERS:
+        compiled = torchjit.compile(f, backend=backend)
+        check(compiled, f, torch.randn(3, 4))
+        assert len(breaks_of(compiled)) == 1
+        return
     compiled = torchjit.compile(f, backend=backend, fullgraph=True)
     for _ in range(2):
         check(compiled, f, torch.randn(3, 4))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchjit_fx.function_modes import seen_by_function_modes
     from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
     from torchjit_fx.naming import module_name
-    from torchjit_fx.numpy.facts import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES, number_limits, plain_number
+    from torchjit_fx.numpy.facts import NUMPY_PURE, NUMPY_SCALARS, NUMPY_VALUES, number_limits, plain_number
     from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
     from torchjit_fx.polyfills.attention import REMADE
     from torchjit_fx.polyfills.hooks import handle_number, is_known_number, take_handle_number
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchjit_fx.subclasses import overriding_classes
 
 __all__ = [
-    "ATTENTION_BACKWARD", "ATTENTION_FORWARD", "NUMPY", "NUMPY_METHODS", "NUMPY_SCALARS", "NUMPY_VALUES", "PARAMETER",
+    "ATTENTION_BACKWARD", "ATTENTION_FORWARD", "NUMPY", "NUMPY_PURE", "NUMPY_SCALARS", "NUMPY_VALUES", "PARAMETER",
     "POLYFILLS", "REMADE", "REPLACEMENTS", "CaptureContext", "FxSettings", "InputLeaf", "OpaqueLeaf", "ProcessState", "SymLeaf",
     "SymbolicSizes", "TensorDomain", "TensorLeaf", "attention_named", "breaks_are_errors", "handle_number",
     "is_known_number", "module_name", "number_limits", "overriding_classes", "plain_number", "polyfill_of", "preload",
@@ -40,7 +40,7 @@ _MODULES = {
     "function_modes": "seen_by_function_modes",
     "leaves": "InputLeaf OpaqueLeaf SymLeaf TensorLeaf",
     "naming": "module_name",
-    "numpy.facts": "NUMPY_METHODS NUMPY_SCALARS NUMPY_VALUES number_limits plain_number",
+    "numpy.facts": "NUMPY_PURE NUMPY_SCALARS NUMPY_VALUES number_limits plain_number",
     "polyfills.attention": "REMADE",
     "polyfills": "POLYFILLS REPLACEMENTS polyfill_of replacement_of",
     "polyfills.hooks": "handle_number is_known_number take_handle_number",

@@ -46,7 +46,7 @@ def capture_policy(terms: Terms, asked: Asked) -> torchjit_vm.CapturePolicy:
         value_types=VALUE_TYPES,
         plain_number=torchjit_fx.plain_number,
         number_limits=torchjit_fx.number_limits,
-        pure=torchjit_fx.NUMPY_METHODS,
+        pure=torchjit_fx.NUMPY_PURE,
         may_import=inlining.may_import,
         class_makers=CLASS_MAKERS,
         order_free=ORDER_FREE,

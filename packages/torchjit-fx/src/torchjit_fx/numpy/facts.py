@@ -13,7 +13,7 @@ import torch
 from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs
 
 __all__ = [
-    "FOLDED", "IN_PLACE", "NUMPY_FUNCTIONS", "NUMPY_METHODS", "NUMPY_SCALARS", "NUMPY_VALUES", "PLAIN_ATOMS",
+    "FOLDED", "IN_PLACE", "NUMPY_FUNCTIONS", "NUMPY_PURE", "NUMPY_SCALARS", "NUMPY_VALUES", "PLAIN_ATOMS",
     "WRITING", "number_in_scalar", "number_limits", "numpy_module", "plain_number", "plain_numbers",
 ]  # fmt: skip
 
@@ -31,8 +31,8 @@ NUMPY_SCALARS: tuple[type[Any], ...] = ()
 NUMPY_VALUES: tuple[type[Any], ...] = ()
 """Those, and the types of dtypes."""
 
-NUMPY_METHODS: tuple[Any, ...] = ()
-"""Methods of numbers that only compute, and give such numbers or Python's."""
+NUMPY_PURE: tuple[Any, ...] = ()
+"""Methods of numbers that only compute, and give such numbers or Python's; dtypes and the limits of their numbers."""
 
 PLAIN_ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, type(None), type(Ellipsis)})
 """Python's constants that NumPy's functions take."""
@@ -40,7 +40,8 @@ PLAIN_ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, type(N
 if _np is not None:
     NUMPY_SCALARS = tuple({t: None for t in _np.sctypeDict.values() if issubclass(t, (_np.number, _np.bool_))})
     NUMPY_VALUES = (*NUMPY_SCALARS, *{type(_np.dtype(t)): None for t in NUMPY_SCALARS})
-    NUMPY_METHODS = tuple(getattr(_np.generic, n) for n in ("item", "tolist", "astype", "round", "conj", "conjugate"))
+    _computing = [getattr(_np.generic, n) for n in ("item", "tolist", "astype", "round", "conj", "conjugate")]
+    NUMPY_PURE = (*_computing, _np.dtype, _np.finfo, _np.iinfo)
 
 # Functions besides ufuncs that only compute. All others (random numbers, files, error states, callbacks) run for real.
 _COMPUTING = (

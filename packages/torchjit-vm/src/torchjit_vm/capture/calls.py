@@ -208,6 +208,8 @@ def _of_python(domain: CaptureDomain, obj: object) -> Callee | None:
     """Functions written in Python, and classes."""
     opaque = isinstance(obj, (types.FunctionType, type)) and is_opaque(obj)
     if isinstance(obj, type):
+        if _is_said_pure(domain, obj):
+            return _pure
         return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}") if opaque else _class
     if not isinstance(obj, types.FunctionType):
         return None
@@ -221,8 +223,12 @@ def _of_python(domain: CaptureDomain, obj: object) -> Callee | None:
     return _breaking(NOT_INLINED, obj.__qualname__)
 
 
+def _is_said_pure(domain: CaptureDomain, obj: object) -> bool:
+    return any(obj is known for known in domain.policy.pure)  # a comparison could be the program's
+
+
 def _of_c(domain: CaptureDomain, obj: object) -> Callee:
-    return _pure if obj in domain.policy.pure or is_pure(obj) else _CALLEES.get(type(obj), _instance)
+    return _pure if _is_said_pure(domain, obj) or is_pure(obj) else _CALLEES.get(type(obj), _instance)
 
 
 def _builtin(domain: CaptureDomain, obj: object) -> Callee | None:

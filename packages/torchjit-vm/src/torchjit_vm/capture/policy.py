@@ -251,7 +251,7 @@ class CapturePolicy:
         substitutes: real function to what is called instead: a callable, `ReturnConstant`, `AtomicPolyfill`,
             `Foldable`, `PassThrough` or `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
         assume_constant: functions called for real at capture; their result is a constant.
-        pure: more C functions that are called for real when all arguments are constants.
+        pure: more C functions, and classes of values, that are called for real when all arguments are constants.
         reorderable: functions that only report (`print`), whose calls may be made at the end of the region, in order.
             What they are given is kept as it is then; a leaf shows its value at the end.
         remade: of classes whose instances stand for others in a region, as they are interpreted, the class of those, and which attributes
