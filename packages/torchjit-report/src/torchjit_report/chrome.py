@@ -37,6 +37,7 @@ def chrome_trace(events: Iterable[Event]) -> dict[str, Any]:
     """The trace as one JSON object: a process for each that wrote events, in it compilations, with phases below, and what was told meanwhile."""
     slices: dict[int, list[_Slice]] = {}
     marks: list[dict[str, Any]] = []
+    ranks: dict[int, Any] = {}
     begun: dict[tuple[int, str], tuple[float, dict[str, Any]]] = {}
     for event in events:
         fields = event.fields
@@ -46,6 +47,8 @@ def chrome_trace(events: Iterable[Event]) -> dict[str, Any]:
             str(fields.get("compile_id")),
         )
         into = slices.setdefault(pid, [])
+        if "rank" in fields:
+            ranks[pid] = fields["rank"]
         if event.kind == "compile_start":
             begun[pid, compile_id] = time, dict(fields)
         elif event.kind == "compile_end":
@@ -60,7 +63,7 @@ def chrome_trace(events: Iterable[Event]) -> dict[str, Any]:
         into = slices[pid]
         last = max((s.end for s in into), default=start)
         into.append(_compilation(start, max(start, last), compile_id, said, ok=False))
-    made = [row for pid, found in sorted(slices.items()) if found for row in _process(pid, found)]
+    made = [row for pid, found in sorted(slices.items()) if found for row in _process(pid, ranks.get(pid), found)]
     return {"traceEvents": made + marks, "displayTimeUnit": "ms"}
 
 
@@ -89,9 +92,10 @@ def _mark(kind: str, pid: int, time: float, fields: Mapping[str, Any]) -> dict[s
     return {"name": name, "cat": kind, "ph": "i", "s": "t", "ts": time, "pid": pid, "tid": 0, "args": told}
 
 
-def _process(pid: int, found: list[_Slice]) -> list[dict[str, Any]]:
+def _process(pid: int, rank: Any, found: list[_Slice]) -> list[dict[str, Any]]:
     """Rows of one process. Those of a thread lie one in another or apart; what overlaps otherwise gets a thread of its own."""
-    rows = [{"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": f"torchjit {pid}"}}]
+    name = f"torchjit {pid}" if rank is None else f"torchjit rank {rank} ({pid})"
+    rows = [{"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}}]
     open_slices: list[list[_Slice]] = []
     for piece in sorted(found, key=lambda s: (s.start, -s.end, s.category)):
         thread = next((n for n, stack in enumerate(open_slices) if _fits(stack, piece)), len(open_slices))

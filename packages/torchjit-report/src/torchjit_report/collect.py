@@ -209,6 +209,12 @@ KNOWN: Final = frozenset({"session", "calls", "compile_start", "recompile", *_OF
 """Kinds that the page has a place for."""
 
 
+def _identity(fields: Fields) -> str:
+    """What people call a compilation: with the rank, where there are several."""
+    identity = _text(fields, "compile_id")
+    return f"{identity} of rank {int(number(fields, 'rank'))}" if identity and "rank" in fields else identity
+
+
 class _Collector:
     """Takes events in order."""
 
@@ -252,7 +258,7 @@ class _Collector:
             function = self.functions[name, place] = Function(name, place, _text(fields, "source"))
             self.report.functions.append(function)
         pid = _key(fields, "pid")
-        made = Compilation(_text(fields, "compile_id"), _text(fields, "cause"), number(fields, "time"))
+        made = Compilation(_identity(fields), _text(fields, "cause"), number(fields, "time"))
         made.asked = _asked(fields)
         made.follows = tuple(_place(row) for row in _rows(fields, "follows"))
         made.recompile = self.missed.pop((pid, name), None)

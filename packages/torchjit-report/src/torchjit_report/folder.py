@@ -14,6 +14,7 @@ from typing import Any, final
 from torchjit_core import events
 from torchjit_core.user_errors import wrong_type
 from torchjit_core.user_warnings import warn_user
+from torchjit_report.trace import rank
 
 __all__ = ["FolderWriter", "debug_folder", "writer_of_this_process"]
 
@@ -92,7 +93,9 @@ def debug_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 @functools.cache
 def writer_of_this_process(base: Path) -> FolderWriter:
     """A listener with a folder of its own below `base`; which compilations it writes is put into `wanted`."""
-    files = FolderWriter(base / f"run_{time.strftime('%Y_%m_%d_%H_%M_%S')}-pid_{os.getpid()}", {})
+    of = rank()
+    label = "" if of is None else f"-rank_{of}"
+    files = FolderWriter(base / f"run_{time.strftime('%Y_%m_%d_%H_%M_%S')}{label}-pid_{os.getpid()}", {})
     events.start_listening(files)
     return files
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from torchjit_core import events
 from torchjit_core.user_errors import unknown_name, wrong_type
 from torchjit_report import remarks
+from torchjit_report.trace import rank
 
 __all__ = ["check_logs_variable", "describe_logs", "log_names", "set_logs", "set_logs_from_text"]
 
@@ -278,4 +279,6 @@ def _listen(kind: str, fields: dict[str, Any]) -> None:
     if kind == "graph" and {"graph_sizes", "all"} & {*asked, *_enabled}:
         sizes = "\n".join(f"    {name}: {value}" for name, value in fields.get("values", {}).items())
         text = f"sizes\n{sizes}" if asked == ["graph_sizes"] else f"{text}\nsizes\n{sizes}"
-    _log.info("[%s] %s", fields.get("compile_id") or "-", text)
+    of = rank()
+    label = "" if of is None else f"rank {of}, "
+    _log.info("[%s%s] %s", label, fields.get("compile_id") or "-", text)

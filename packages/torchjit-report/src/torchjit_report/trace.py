@@ -24,7 +24,7 @@ import attrs
 from torchjit_core import events
 from torchjit_core.forks import new_lock
 
-__all__ = ["FORMAT", "SUFFIX", "Event", "PathLike", "Recorder", "Trace", "jsonable", "read_trace", "recording"]
+__all__ = ["FORMAT", "SUFFIX", "Event", "PathLike", "Recorder", "Trace", "jsonable", "rank", "read_trace", "recording"]
 
 FORMAT = 1
 """Version of the line format, in the `session` event that starts each recording."""
@@ -93,6 +93,12 @@ def _text(value: Any) -> str:
         return f"<{type(value).__name__}, unprintable: {type(e).__name__}>"
 
 
+def rank() -> int | None:
+    """Which of several processes of one program this is, as `torchrun` and others say by `RANK`; None of one alone."""
+    said = os.environ.get("RANK", "")
+    return int(said) if said.isdecimal() and os.environ.get("WORLD_SIZE") != "1" else None
+
+
 def _session() -> dict[str, Any]:
     versions = {}
     for name in ("torch", "triton", "torchjit"):
@@ -135,7 +141,9 @@ class Recorder:
             if path is not None:
                 raise ValueError("give Recorder a path or a folder, not both")
             Path(folder).mkdir(parents=True, exist_ok=True)
-            path = Path(folder) / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{SUFFIX}"
+            of = rank()
+            label = "" if of is None else f"rank{of}-"
+            path = Path(folder) / f"{time.strftime('%Y%m%d-%H%M%S')}-{label}{os.getpid()}{SUFFIX}"
         self._keep = keep
         self._events: list[Event] = []
         self._lock = new_lock()
@@ -152,6 +160,9 @@ class Recorder:
     def __call__(self, kind: str, fields: Mapping[str, Any]) -> None:
         clean: dict[str, Any] = {str(k): jsonable(v) for k, v in fields.items()}
         clean["pid"] = os.getpid()
+        of = rank()
+        if of is not None:
+            clean["rank"] = of
         with self._lock:
             if self._keep:
                 self._events.append(Event(kind, clean))
@@ -197,7 +208,8 @@ def read_trace(path: PathLike) -> Trace:
     """Read what a `Recorder` wrote. Lines that are no events are counted and left out.
 
     Args:
-        path: a trace file, or a folder of them; those are read in the order of their names, that is, of their starts.
+        path: a trace file, or a folder of them, in folders of ranks or hosts maybe; they are read in the order of their names, that is,
+            of their starts. Processes of the same number, of several hosts, are told apart.
 
     Raises:
         OSError: a file cannot be read.
@@ -205,13 +217,26 @@ def read_trace(path: PathLike) -> Trace:
     place = Path(path)
     found: list[Event] = []
     skipped = 0
-    for name in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else [place]:
+    met: dict[Any, Any] = {}  # the rank of each process
+    files = sorted(place.rglob(f"*{SUFFIX}"), key=lambda file: file.name) if place.is_dir() else [place]
+    for index, name in enumerate(files):
         with name.open("rb") as file:
             events_of_file = [_parse(line) for line in file if not line.isspace()]
         good = [event for event in events_of_file if event is not None]
+        ranks = {event.fields.get("pid"): event.fields.get("rank") for event in good}
+        if any(met.get(pid, rank) != rank for pid, rank in ranks.items()):  # of another host
+            good = [
+                Event(event.kind, {**event.fields, "pid": _apart(event.fields.get("pid"), index)}) for event in good
+            ]
+        met = ranks | met
         found += good
         skipped += len(events_of_file) - len(good)
     return Trace(tuple(found), skipped)
+
+
+def _apart(pid: Any, index: int) -> Any:
+    """A number that no process has: those of Linux end at 2**22."""
+    return pid + index * 10**8 if isinstance(pid, int) else pid
 
 
 def _parse(line: bytes) -> Event | None:
