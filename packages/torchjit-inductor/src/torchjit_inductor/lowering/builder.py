@@ -50,6 +50,8 @@ RESERVED = frozenset(
 """Names that the host program uses itself; buffers get others."""
 _MADE_BY_HOST = re.compile(r"__(at|\d+|view\d+)$")
 """Names that it makes from buffers' names, or for sizes and arguments."""
+CHEAP = 3
+"""Operations that cost a GPU nothing beside the reading of an element."""
 MAX_INLINED_NODES = 64
 MAX_INLINED_LOADS = 12
 MAX_INLINED_INDEX = 64
@@ -379,9 +381,21 @@ class Builder:
         if not tensor.sizes and not cost.heavy and cost.loads <= 1 and cost.nodes <= MAX_INLINED_NODES:
             return tensor  # a few instructions a kernel, where each stored number is one more argument of all its users
         too_large = cost.nodes > MAX_INLINED_NODES or cost.loads > MAX_INLINED_LOADS or cost.index > MAX_INLINED_INDEX
-        if cost.loads and (too_large or (users > 1 and cost.nodes > cost.loads + cost.casts)):
+        if cost.loads and (
+            too_large or (users > 1 and cost.nodes > cost.loads + cost.casts and not self._like_memory(tensor, cost))
+        ):
             return self.materialize(tensor, meta.strides)
         return tensor
+
+    def _like_memory(self, tensor: Lowered, cost: Cost) -> bool:
+        """Does a GPU compute an element about as fast as it reads it: a bias added to what a convolution gives, say?"""
+        if tensor.device.type != "cuda" or cost.heavy or cost.nodes - cost.loads > CHEAP:
+            return False
+        loops = {loop_symbol("x", k, n): n for k, n in enumerate(tensor.sizes)}
+        value = tensor.value(Point(tuple(as_expr(s) for s in loops), loops))
+        along = {s for s, n in loops.items() if n.value != 1}
+        read = {v.data.buffer for v in walk(value) if v.op == "load" and len(v.symbols & along) * 2 > len(along)}
+        return sum(self.buffers[name].dtype.itemsize for name in read) <= tensor.dtype.itemsize
 
 
 @final

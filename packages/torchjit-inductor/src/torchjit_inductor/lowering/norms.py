@@ -331,13 +331,17 @@ def _group_norm(
         inner_strides=None if strides is None else strides[1:],
     )  # fmt: skip
     per_row = [Output(m, True, lambda o, i: o) for m in (mean_meta, rstd_meta)]
-    if not _formulas_pay(x, mean_meta, rstd_meta):
+    if x.device.type != "cuda":
         return reduction([Output(out, False, place), *per_row], body)
-    mean, rstd = reduction(per_row, statistics)
+    if _formulas_pay(x, mean_meta, rstd_meta):
+        mean, rstd = saved = reduction(per_row, statistics)
+    else:  # what is saved for the backward is rounded
+        wide = [attrs.evolve(p, meta=attrs.evolve(p.meta, dtype=compute_dtype(x.dtype))) for p in per_row]
+        mean, rstd, *saved = reduction([*wide, *per_row], lambda read, o, i: statistics(read, o, i) * 2)
 
     def formula(point: Point) -> Value:
         (image, channel), read = point.index[:2], _reader(point)
         row = (image, channel // per_group)
         return normalized(x.value(point), read(mean, row), read(rstd, row), read, channel)
 
-    return Lazy(x.sizes, out.dtype, out.device, formula), mean, rstd
+    return Lazy(x.sizes, out.dtype, out.device, formula), *saved

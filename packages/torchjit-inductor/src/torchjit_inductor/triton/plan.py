@@ -35,6 +35,7 @@ THREADS = 2048  # that a multiprocessor runs at once
 CACHED = 40 * 2**20  # bytes that a second pass finds in the cache (of 50 or 60 MiB)
 ALONE = 16384  # elements of four bytes in a tile, so that two programs of 32 warps do not fit onto a multiprocessor
 WINDOW = 6  # reads of one tensor for an element of the result
+WELFORD_LINE = 512  # bytes of a row of four-byte elements that a program of columns takes where it joins means
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 
 REDUCED = ("r", "s")
@@ -378,7 +379,8 @@ def _walks_columns(facts: _Facts) -> bool:
     large = _large(facts)
     columns = sum(1 for _, i in large if facts.unit(i, kernel.outer[-1]))
     rows = sum(1 for _, i in large if facts.unit(i, kernel.inner[-1]))
-    return columns > rows
+    # Of one operand that lies in rows and one that lies in columns, tiles of rows and columns read both in whole lines.
+    return columns > rows or (columns == rows > 0 and all(s.outer for s in kernel.stores))
 
 
 def _large(facts: _Facts) -> list[tuple[str, Expr]]:
@@ -435,7 +437,7 @@ def _column_plan(facts: _Facts) -> TilePlan:
     along = [facts.buffers[name].dtype.itemsize for name, i in large if facts.unit(i, kernel.outer[-1])]
     welford = any(v.op == "reduce" and v.data.startswith("welford") for v in kernel.values)
     # 128 bytes of each row. Where means are joined, with three accumulators, fewer and longer threads are faster.
-    line = 256 if welford and facts.itemsize == 4 else 128
+    line = WELFORD_LINE if welford and facts.itemsize == 4 else 128
     columns = min(power_of_two(last), line // max(along, default=facts.itemsize))
     inner = facts.count(kernel.inner)
     others = facts.count(kernel.outer[:-1])
@@ -451,6 +453,8 @@ def _column_plan(facts: _Facts) -> TilePlan:
         columns, tile = 2 * columns, 8192
     rows = max(2, min(tile // columns, power_of_two(inner)))
     size = iterations(kernel.inner).value
+    if welford and size is not None and size <= 2 * rows:
+        rows = max(2, power_of_two(size))  # in registers: two sums are less work than joining means
     looped = size is None or size > rows
     r = Axis("r", kernel.inner, rows, looped=looped)
     x = Axis("x", kernel.outer[-1:], columns)
@@ -458,7 +462,7 @@ def _column_plan(facts: _Facts) -> TilePlan:
     if several and looped and rows * columns == 4096 and two_each(others * -(-last // columns)):
         # All of them run at once if a thread has 64 registers, with 8 elements of each tensor.
         return TilePlan(kernel.outer[:-1], (x, r), num_warps=16, registers=64)
-    warps = max(1, min(8, rows * columns // (1024 if line == 256 else 512)))
+    warps = max(1, min(8, rows * columns // (1024 if line > 128 else 512)))
     return TilePlan(kernel.outer[:-1], (x, r), num_warps=warps)
 
 

@@ -29,6 +29,7 @@ __all__ = ["is_apart", "is_shared", "split", "split_product", "split_program"]
 _PROGRAMS = 4 * MULTIPROCESSORS  # enough to fill the GPU
 _SMALLEST = 4096  # elements that are worth a program of their own
 _COLUMNS = 64  # that one program holds
+_MANY = 16  # programs
 _LINE = 128
 """Bytes of memory that programs best read as one."""
 _LARGE = 2**22
@@ -169,7 +170,9 @@ def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbo
     across = walks_columns(kernel, buffers, hints) or (not early and reads_columns(kernel, buffers, hints))
     columns = _COLUMNS if apart or across else 1
     programs = max(1, outer // columns)
-    most = min(_PROGRAMS // programs, inner * columns // _SMALLEST)
+    # Programs that join means have fewer threads, and many results are joined by many programs.
+    wanted = 2 * _PROGRAMS if columns > 1 and programs > _MANY and _joins_means(kernel) else _PROGRAMS
+    most = min(wanted // programs, inner * columns // _SMALLEST)
     if not apart and (programs >= _enough(kernel) or most < 2):
         return None
     several = columns > 1 and _reads(kernel, _first_operands(kernel), lanes) >= 2
@@ -255,9 +258,13 @@ def _first_operands(kernel: LoopKernel) -> list[Value]:
     return [*(v.args[0] for v in _reductions(kernel)), *(s.value for s in kernel.stores if _stage_of(s) == 0)]
 
 
+def _joins_means(kernel: LoopKernel) -> bool:
+    return any(v.data.startswith("welford") for v in _reductions(kernel))
+
+
 def _needs_even_parts(kernel: LoopKernel) -> bool:
     """Must parts be of one length? Means are joined so, and of what is updated in place nothing may be done twice."""
-    if any(v.data.startswith("welford") for v in _reductions(kernel)):
+    if _joins_means(kernel):
         return True
     return any(_stage_of(s) == 0 for s in kernel.stores) and not set(kernel.reads).isdisjoint(kernel.writes)
 
