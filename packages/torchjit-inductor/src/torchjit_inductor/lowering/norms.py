@@ -334,7 +334,8 @@ def _group_norm(
     if x.device.type != "cuda":
         return reduction([Output(out, False, place), *per_row], body)
     if _formulas_pay(x, mean_meta, rstd_meta):
-        mean, rstd = saved = reduction(per_row, statistics)
+        mean, rstd = reduction(per_row, statistics)
+        saved = [mean, rstd]
     else:  # what is saved for the backward is rounded
         wide = [attrs.evolve(p, meta=attrs.evolve(p.meta, dtype=compute_dtype(x.dtype))) for p in per_row]
         mean, rstd, *saved = reduction([*wide, *per_row], lambda read, o, i: statistics(read, o, i) * 2)

@@ -30,6 +30,7 @@ _PROGRAMS = 4 * MULTIPROCESSORS  # enough to fill the GPU
 _SMALLEST = 4096  # elements that are worth a program of their own
 _COLUMNS = 64  # that one program holds
 _MANY = 16  # programs
+_ROWS = 128  # of a tile of columns
 _LINE = 128
 """Bytes of memory that programs best read as one."""
 _LARGE = 2**22
@@ -219,6 +220,8 @@ def _reads_twice(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mappi
     """
     if not _follows(kernel):
         return False
+    if points(kernel.inner, hints) <= _ROWS:
+        return False  # a tile holds columns as a whole
     return _bytes_of(kernel, buffers, hints) > CACHED and reads_columns(kernel, buffers, hints)
 
 
