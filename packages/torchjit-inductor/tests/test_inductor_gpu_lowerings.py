@@ -395,6 +395,25 @@ def test_a_loss_over_all_elements_reads_each_once(name: str) -> None:
         torch.testing.assert_close(got, each)
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((2**16,), 0), ((3, 3 * 2**15), 1), ((2, 2**17, 2), 1)], ids=str)
+def test_running_sums_of_few_long_rows_fill_the_device(shape: tuple[int, ...], dim: int) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    functions: list[Callable[..., Any]] = [
+        lambda x: (x * 2).cumsum(dim),
+        lambda x: (1 + x / 1000).cumprod(dim),
+        lambda x: x.bfloat16().cumsum(dim),
+        lambda x: (x * 9).long().cumsum(dim),
+    ]
+    for function in functions:
+        program = lowered(traced(function, [x]))
+        kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+        assert len(kernels) == 3 and len(program.steps) == 3
+        got, want = results(program, [x])[0], function(x)
+        torch.testing.assert_close(got, want, rtol=1e-2 if want.dtype == torch.bfloat16 else 1e-4, atol=2e-2)
+    few = lowered(traced(lambda x: x.cumsum(0), [torch.randn(2**16 + 1)]))
+    assert len(few.steps) == 1, "parts are of one length"
+
+
 def test_what_waits_for_the_result_or_cannot_be_shared_does_not_join_a_reduction_of_one_row() -> None:
     x = torch.randn(130, 260)
     backend = TritonBackend(arch=90)

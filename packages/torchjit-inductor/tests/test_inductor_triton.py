@@ -147,6 +147,7 @@ CASES: dict[str, Case] = {
     "amax_amin": _case(lambda x: (x.amax(1), x.amin(1)), (5, 33)),
     "logsumexp": _case(lambda x: (x.logsumexp(1), (x / 0).logsumexp(1), x.clamp(min=9).log().logsumexp(1)), (6, 37)),
     "logsumexp_in_parts": _case(lambda x: x.logsumexp(1), (1, 70001)),
+    "sums_in_parts": _case(lambda x: x.cumsum(1), (64, 65536)),
     "loss": _case(lambda x, y: torch.ops.aten.mse_loss(x, y), (130, 260), (130, 260)),
     "exclusive_sums": _case(lambda x: torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)], 1), (5, 40)),
     "sums_from_the_end": _case(lambda x: x.flip(1).cumsum(1).flip(1), (5, 70)),
@@ -309,7 +310,7 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
         return make_plan(merged(kernel), program.buffers, {})
 
     signal = plan(lambda x: F.avg_pool1d(x, 8, 1, 4), (64, 128, 65536))
-    assert (signal.by_element, len(signal.program_loops), signal.axes[0].block) == (True, 1, 1024)
+    assert (signal.by_element, len(signal.program_loops), signal.axes[0].block) == (True, 1, 512)
     image = plan(
         lambda x: torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1], [2, 2])[0], (4, 64, 512, 512)
     )
@@ -318,10 +319,14 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
     assert (volume.by_element, volume.axes[0].block) == (True, 256)
     for function in (lambda x: F.avg_pool1d(x, 4, 4), lambda x: x[:, :, 1:] - x[:, :, :-1]):
         assert not plan(function, (64, 128, 65536)).by_element
-    middle, few = plan(lambda x: x.sum(1), (128, 4096, 4095)), plan(lambda x: x.sum(1), (8, 512, 4095))
-    assert [a.block for a in middle.axes] == [64, 128]
-    assert [a.block for a in few.axes] == [32, 128]
-    assert [a.block for a in plan(lambda x: x.argmax(1), (128, 4096, 4095)).axes] == [32, 128]
+    for width, batch, block in ((4096, 128, 64), (4096, 8, 32), (4095, 128, 32)):
+        assert [a.block for a in plan(lambda x: x.sum(1), (batch, 512, width)).axes] == [block, 128]
+    assert [a.block for a in plan(lambda x: x.argmax(1), (128, 512, 4096)).axes] == [32, 128]
+    short = plan(lambda x: x.amax(0), (4, 1024, 32768))
+    assert ([a.block for a in short.axes], short.num_warps) == ([512, 4], 4)
+    # What a program holds of columns is not read twice.
+    program = program_of(_case(lambda x: x.softmax(1), (64, 64, 512, 512)))
+    assert len(split(merged(kernels_of(program)[0]), program.buffers, {})[0]) == 1
     (row,) = plan(lambda x: x.softmax(1), (32768, 32768)).axes
     assert (row.block, row.looped) == (32768, False)
     for function, width in ((lambda x: x.softmax(1), 20000), (lambda x: x.sum(1), 32768)):
@@ -366,7 +371,14 @@ def test_a_limit_of_registers_is_kept() -> None:
 
 
 WIDE = ("broadcast", "permute", "softmax", "layer_norm_long", "sum_outer", "argmin_long", "embedding", "rope", "sort")
-AGAIN = ("softmax_long", "half_softmax_long", "log_softmax_long", "bias_grad", "layer_norm_weight_grad")
+AGAIN = (
+    "sums_in_parts",
+    "softmax_long",
+    "half_softmax_long",
+    "log_softmax_long",
+    "bias_grad",
+    "layer_norm_weight_grad",
+)
 """Those whose kernels are made as those of others are; in the interpreter each takes seconds: with `-m slow`."""
 NUMERIC = [
     *((n, False) for n, c in CASES.items() if c.portable and n not in AGAIN),

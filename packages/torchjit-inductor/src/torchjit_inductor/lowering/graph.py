@@ -33,6 +33,7 @@ from torchjit_inductor.lowering import (  # noqa: F401
     pointwise,
     pooling,
     reductions,
+    running,
     scatter,
     sort,
     views,

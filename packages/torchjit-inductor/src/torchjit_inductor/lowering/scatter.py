@@ -1,4 +1,4 @@
-"""Writing at computed positions: scatter, index_put, index_add, index_copy, the gradient of embedding; and running sums.
+"""Writing at computed positions: scatter, index_put, index_add, index_copy, the gradient of embedding.
 
 A result is a copy of the tensor that is written to, in a new buffer, and a kernel whose store has computed positions. An
 input that gets the result and is not read otherwise is written where it is.
@@ -15,8 +15,8 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, constant
-from torchjit_inductor.ir.dtypes import HALF, accumulate_dtype, compute_dtype
-from torchjit_inductor.ir.values import Number, Scalar, Value, apply, cast, index_value, scan, where
+from torchjit_inductor.ir.dtypes import HALF, compute_dtype
+from torchjit_inductor.ir.values import Number, Scalar, Value, apply, cast, index_value, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.gather import (
@@ -28,10 +28,9 @@ from torchjit_inductor.lowering.gather import (
     index_places,
     moved_to,
 )
-from torchjit_inductor.lowering.reductions import Split, over
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Read, Size, TensorMeta, full
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Size, TensorMeta, full
 from torchjit_inductor.lowering.views import broadcast_index, check_broadcast, dim_of
 
 __all__: list[str] = []
@@ -245,23 +244,3 @@ def _embedding_backward(
         return where(apply("eq", position(point), index_value(padding)), number(0, value.dtype), value)
 
     return _scattered(b, meta, full(0, meta), grad.sizes, where_to, what, "add")
-
-
-# ---------------------------------------------------------------------- running sums and products
-def _running(
-    kind: str, b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: torch.dtype | None = None
-) -> Lowered:
-    wide = accumulate_dtype(meta.dtype)
-    if wide == torch.float32 and meta.dtype == torch.float32 and meta.device.type == "cpu":
-        wide = torch.float64  # as eager does
-    split = Split.of(x, dim)
-
-    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
-        v = cast(cast(read(x, split.index(outer, inner)), compute_dtype(meta.dtype)), wide)
-        return [cast(scan(kind, v), compute_dtype(meta.dtype))]
-
-    return over(b, split, [split.full_output(meta)], body)[0]
-
-
-lowering("cumsum")(partial(_running, "sum"))
-lowering("cumprod")(partial(_running, "prod"))

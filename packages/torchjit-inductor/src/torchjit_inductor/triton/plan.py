@@ -227,9 +227,8 @@ def _window_plan(facts: _Facts, reads: int) -> TilePlan:
     16 bytes apart a quarter of what it gives to neighbours."""
     outer, large = facts.kernel.outer, reads > 16
     last = facts.count(outer[-1:])
-    row = 512 if large else 1024
-    if len(outer) > 1 and _waste(last, row) <= 1.0625:
-        return TilePlan(outer[:-1], (Axis("x", outer[-1:], row),), num_warps=4, by_element=True)
+    if len(outer) > 1 and _waste(last, 512) <= 1.0625:
+        return TilePlan(outer[:-1], (Axis("x", outer[-1:], 512),), num_warps=4, by_element=True)
     return TilePlan((), (Axis("x", outer, 256 if large else 512),), num_warps=4, by_element=True)
 
 
@@ -446,12 +445,15 @@ def _column_plan(facts: _Facts) -> TilePlan:
     tile = 4096
     if (
         _adds_one_tensor(facts, large)
+        and all(_begins_evenly(facts, index, kernel.outer[-1]) for _, index in large)
         and others * -(-last // (2 * columns)) >= 8 * MULTIPROCESSORS
         and 2 * columns <= last
     ):
-        # Rows that begin anywhere share a line at either end; each thread has more to wait for at once.
+        # Each thread has more to wait for at once. Where rows begin anywhere that makes them slower.
         columns, tile = 2 * columns, 8192
     rows = max(2, min(tile // columns, power_of_two(inner)))
+    while rows * columns < 2048 and 2 * columns <= last and others * -(-last // (2 * columns)) >= 8 * MULTIPROCESSORS:
+        columns *= 2  # short sums: threads have several of them, rather than one a part
     size = iterations(kernel.inner).value
     if welford and size is not None and size <= 2 * rows:
         rows = max(2, power_of_two(size))  # in registers: two sums are less work than joining means
@@ -470,6 +472,11 @@ def _adds_one_tensor(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
     """Does one number for each element of a tile hold what a loop has found, of one tensor?"""
     plain = all(v.data in ("sum", "prod", "max", "min") for v in facts.kernel.values if v.op == "reduce")
     return plain and len(large) == 1 and not any(v.op in IN_ORDER for v in facts.kernel.values)
+
+
+def _begins_evenly(facts: _Facts, index: Expr, last: LoopVar) -> bool:
+    """Does an access begin where 128 bytes divide, in each row along the loop?"""
+    return (index - as_expr(last.symbol)).divisible_by(128 // facts.itemsize)
 
 
 def two_each(programs: int) -> bool:

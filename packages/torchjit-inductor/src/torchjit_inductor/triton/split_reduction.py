@@ -28,6 +28,7 @@ __all__ = ["is_apart", "is_shared", "split", "split_product", "split_program"]
 
 _PROGRAMS = 4 * MULTIPROCESSORS  # enough to fill the GPU
 _SMALLEST = 4096  # elements that are worth a program of their own
+_IN_REGISTERS = 64  # elements of a column that a program with 128 bytes of each row keeps, and does not read twice
 _COLUMNS = 64  # that one program holds
 _MANY = 16  # programs
 _ROWS = 128  # of a tile of columns
@@ -218,7 +219,8 @@ def _reads_twice(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mappi
 
     A kernel of its own costs the second reading no more, and it may walk memory in the order of what is stored.
     """
-    if not _follows(kernel):
+    inner = iterations(kernel.inner).value
+    if not _follows(kernel) or (inner is not None and inner <= _IN_REGISTERS):
         return False
     if points(kernel.inner, hints) <= _ROWS:
         return False  # a tile holds columns as a whole
