@@ -50,8 +50,10 @@ def _parts(split: Split) -> int:
     rows, length = element_count(split.pick(split.kept)).value, split.count.value
     if not rows or not length or rows >= _FILLS // 2:
         return 1
-    wanted = range(-(-_FILLS // rows), min(4 * _FILLS // rows, length // _LEAST_PART) + 1)
-    return next((n for n in wanted if length % n == 0), 1)
+    most = min(4 * _FILLS // rows, length // _LEAST_PART)
+    wanted = min(-(-_FILLS // rows), most)
+    counts = (*range(wanted, most + 1), *range(wanted - 1, wanted // 4, -1))
+    return next((n for n in counts if n > 1 and length % n == 0), 1)
 
 
 def _running_in_parts(
