@@ -5,6 +5,7 @@ uv run python tools/write_lowerings.py
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,16 @@ def short(op: Any) -> str:
     return str(op).removeprefix("aten.").removesuffix(".default")
 
 
+def defined(fn: Any) -> Any:
+    """The function behind a row of a table."""
+    return fn.func if isinstance(fn, functools.partial) else fn
+
+
 def main() -> None:
     """Write the page."""
     table: dict[str, list[str]] = defaultdict(list)
     for op, fn in LOWERINGS.items():
-        table[fn.__module__.rsplit(".", 1)[-1]].append(short(op))
+        table[defined(fn).__module__.rsplit(".", 1)[-1]].append(short(op))
     decomposed = torchjit_aot.default_decompositions()
     core = core_ops()
     left = sorted(short(op) for op in core if op not in LOWERINGS and op not in decomposed)
