@@ -148,6 +148,25 @@ def test_only_marks_of_functions_that_a_capture_asked_about_count(store: Path, m
     assert storage(f(x)) == "loaded"
 
 
+def test_entries_that_were_read_for_other_settings_are_not_used(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are of another key, which nothing but that tells."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    def storage(compiled: Any, x: torch.Tensor) -> str:
+        torch.testing.assert_close(compiled(x), f(x))
+        return str(compiled.compiled.specializations[-1].storage)
+
+    first, second = (torchjit.compile(f, backend="aot_eager", isolate_recompiles=True) for _ in range(2))
+    x = torch.ones(3)
+    assert (
+        storage(first, x) == "stored" and storage(second, x.double()) == "stored"
+    )  # which reads what the first has stored
+    monkeypatch.setattr(torch.backends.mkldnn, "deterministic", not torch.backends.mkldnn.deterministic)
+    assert storage(second, x) == "stored"
+
+
 def test_bodies_are_known_by_what_they_do(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda a: a.sin() * 2, lambda a: a.cos(), (x,))
