@@ -38,6 +38,8 @@ OF_GROUPED_PRODUCTS = -1.0
 OF_FEW_CHANNELS = 0.5
 FEW_CHANNELS = 8
 """Images of fewer channels have kernels of their own in either layout, and none for the gradients of three dimensions."""
+ALIGNED = 4
+"""Where their number is no multiple of this, cuDNN converts images of either layout."""
 OF_DEPTHWISE = -10.0
 """Gradients of depthwise convolutions of other windows than squares of 3, 5 and 7 take six to ten times as long with their channels innermost."""
 WIDEST_GRADIENT = 5
@@ -79,6 +81,8 @@ def estimated_gain(node: torch.fx.Node) -> float:
     result = value_of(node) if forward else value_of(node.args[0])
     if x is None or weight is None or result is None:
         return 0.0
+    if not all(isinstance(n, int) for n in (x.shape[1], *weight.shape)):
+        return 0.0  # comparing symbolic sizes would decide something about them
     share = _share(x, weight, _options(node), forward=forward) * (OF_HALVES if x.dtype in HALF else 1.0)
     # A pass over each image, and over each in a backward's two convolutions.
     passes = 2 if forward else 4
@@ -96,7 +100,7 @@ def _share(x: torch.Tensor, weight: torch.Tensor, options: Sequence[Any], *, for
         return 1.0 if square and not slow and set(dilation) == {1} else OF_DEPTHWISE
     if groups != 1:
         return OF_GROUPED_PRODUCTS if set(window) == {1} else 1.0
-    if x.shape[1] < FEW_CHANNELS:
+    if x.shape[1] < FEW_CHANNELS or x.shape[1] % ALIGNED:
         return OF_FEW_CHANNELS if forward and x.dim() == 4 else 0.0
     if set(window) == {1} and set(stride) == {1} and count(x[0, 0]) >= POINTWISE_ROWS:
         return 0.0

@@ -40,9 +40,10 @@ def is_window_sum(device: torch.device, dtype: torch.dtype, filters: Sequence[ob
     """
     _, _, dilation, transposed, _, groups = options
     window = filters[2:]
-    if device.type != "cuda" or dtype not in (torch.float32, *HALF) or transposed or groups == 1 or filters[1] != 1:
-        return False
+    # Comparing symbolic sizes would decide something about them.
     if not all(isinstance(n, int) for n in (*filters, *options[0], *options[1], *dilation, groups)):
+        return False
+    if device.type != "cuda" or dtype not in (torch.float32, *HALF) or transposed or groups == 1 or filters[1] != 1:
         return False
     of_library = len(window) == 2 and window[0] == window[1] and window[0] in SQUARES and set(dilation) == {1}
     of_library = of_library and filters[0] == groups
