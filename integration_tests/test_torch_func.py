@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -394,3 +395,81 @@ def test_tangents_of_another_dtype(f, backend):
         for tangent in (torch.ones(4, 3), torch.ones(8, 3)[:4], torch.ones(4, 3, dtype=torch.float64)):
             x = torch.linspace(0, 1, 12, dtype=primal).reshape(4, 3)
             torch.testing.assert_close(compiled(x, tangent), func.jvp(f, (x,), (tangent,)))
+
+
+class Tripled(torch.autograd.Function):
+    """Its rules are no derivatives of each other, so that a test sees which one ran."""
+
+    @staticmethod
+    def forward(x):
+        return x * 3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 5 + ctx.saved_tensors[0]
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent * 7
+
+
+class Batched(Tripled):
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * 100 + info.batch_size, in_dims[0]
+
+
+class Generated(Tripled):
+    generate_vmap_rule = True
+
+
+class Ambiguous(Batched):
+    generate_vmap_rule = True
+
+
+class OfOneForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 5
+
+
+TRANSFORMS = {
+    "vmap": lambda own: lambda x: torch.vmap(own)(x),
+    "vmap beside what is batched": lambda own: lambda x: torch.vmap(lambda row: own(x) + row)(x),
+    "grad": lambda own: lambda x: func.grad(lambda v: own(v).sum())(x),
+    "jvp": lambda own: lambda x: func.jvp(own, (x,), (x + 1,)),
+    "jacfwd": lambda own: lambda x: func.jacfwd(own)(x[0]),
+    "jacrev": lambda own: lambda x: func.jacrev(own)(x[0]),
+    "vmap of grad": lambda own: lambda x: torch.vmap(func.grad(lambda v: own(v).sum()))(x),
+}
+
+
+@pytest.mark.parametrize("differentiated", [False, True])
+@pytest.mark.parametrize("cls", [Tripled, Batched, Generated, Ambiguous, OfOneForward], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_rules_of_autograd_functions(name, cls, differentiated):
+    """Those of the class, or torch's error that there is none."""
+    f = TRANSFORMS[name](cls.apply)
+    compiled = torchjit.compile(f, backend="eager")
+    x = torch.randn(3, 4, requires_grad=differentiated)
+    try:
+        f(x)
+    except (RuntimeError, NotImplementedError) as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            compiled(x)
+    else:
+        check(compiled, f, x, backward=differentiated)
+
+
+@pytest.mark.parametrize("name", ["vmap", "vmap beside what is batched"])
+def test_a_generated_batching_rule_is_captured(name):
+    f = TRANSFORMS[name](Generated.apply)
+    check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(3, 4))

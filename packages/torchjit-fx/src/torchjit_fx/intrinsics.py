@@ -10,7 +10,7 @@ from torchjit_fx.leaves import Function, Raw
 __all__ = [
     "INTRINSICS", "Value", "abandon_backward", "announce_block", "ask_metadata", "call_whole", "convert_results", "derive", "enter_backward",
     "enter_body", "enter_checkpoint", "enter_forward", "enter_hook", "enter_range", "enter_replicas", "enter_transform", "expect_true",
-    "finish_control_flow", "finish_flex_attention", "finish_function", "group_name", "group_rank", "group_size",
+    "finish_control_flow", "finish_flex_attention", "finish_function", "follow_under_transforms", "group_name", "group_rank", "group_size",
     "hook_leaf", "keep_function", "leave_backward", "leave_body", "leave_checkpoint", "leave_forward", "leave_hook",
     "leave_transform", "reduction_name", "refuse", "remove_hook", "switch_dispatch",
 ]  # fmt: skip
@@ -66,6 +66,11 @@ def enter_checkpoint(context_fn: Callable[..., Any] | None, *args: Raw) -> None:
 
 def leave_checkpoint() -> None:
     """The region ends."""
+    _only_interpreted()
+
+
+def follow_under_transforms(plain: bool) -> None:
+    """A custom autograd function is called. Under a transform its class has rules of its own, unless they are `plain`: the forward, batched."""
     _only_interpreted()
 
 
@@ -191,7 +196,7 @@ def expect_true(holds: Value) -> bool:
 INTRINSICS = (
     refuse, ask_metadata, call_whole, announce_block, expect_true, enter_range, enter_replicas, switch_dispatch, convert_results, enter_forward, leave_forward,
     enter_backward, leave_backward, abandon_backward, finish_function, enter_checkpoint, leave_checkpoint,
-    enter_transform, leave_transform, enter_body, leave_body, finish_control_flow, finish_flex_attention,
+    follow_under_transforms, enter_transform, leave_transform, enter_body, leave_body, finish_control_flow, finish_flex_attention,
     keep_function, derive, enter_hook, leave_hook, hook_leaf, remove_hook, group_name, group_size, group_rank,
     reduction_name,
 )  # fmt: skip

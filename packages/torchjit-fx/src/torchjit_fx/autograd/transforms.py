@@ -13,7 +13,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.domain_protocol import CallDomain, Feature
-from torchjit_fx.intrinsics import derive, enter_transform, keep_function, leave_transform
+from torchjit_fx.intrinsics import derive, enter_transform, follow_under_transforms, keep_function, leave_transform
 from torchjit_fx.leaves import Function, Raw, RawArgs, RawKwargs, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
@@ -145,6 +145,10 @@ class TransformCapture:
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an argument of a transformed function")
         self.domain = domain
         self.flat = list(flat)
+        self.only_batches = all(flag is None for flag in wrapped) and not any(
+            leaf.record.requires_grad for leaf in flat
+        )
+        """Nobody differentiates what the body does, here or outside."""
         if domain.modes.inference and any(flag is not None for flag in wrapped):
             raise GraphBreak(breaks.MODE_OBJECT, _IN_INFERENCE_MODE)
         self.scope = Scope(domain, mark)
@@ -197,6 +201,13 @@ class TransformCapture:
 
 class _OpenTransforms(Feature, list[TransformCapture]):
     """The functions under transforms that are being captured, innermost last."""
+
+
+@intrinsic_rule(follow_under_transforms)
+def _follow(domain: CallDomain, plain: bool, capture: CaptureContext) -> None:
+    transforms = domain.of(_OpenTransforms)
+    if transforms and not (plain and all(t.only_batches for t in transforms)):
+        raise GraphBreak(breaks.CUSTOM_FUNCTION, "under a transform, for which its class may have a rule")
 
 
 @intrinsic_rule(enter_transform)

@@ -13,6 +13,7 @@ from torchjit_fx.intrinsics import (
     enter_backward,
     enter_forward,
     finish_function,
+    follow_under_transforms,
     leave_backward,
     leave_forward,
     refuse,
@@ -22,6 +23,7 @@ __all__ = ["Context", "apply"]
 
 _PLAIN_SETUP = _SingleLevelFunction.setup_context
 _PLAIN_VJP = _SingleLevelFunction.vjp
+_PLAIN_VMAP = torch.autograd.Function.vmap
 _decorate: Value = once_differentiable
 _ONCE_CODE = _decorate(None).__code__
 _MOST_OPTIONAL = 2
@@ -62,6 +64,7 @@ def apply(cls: Value, *args: Value, **kwargs: Value) -> Value:
     if kwargs or getattr(cls, "boxed_grads_call", False):
         refuse("keyword arguments, or gradients in a list")
     separate = cls.setup_context is not _PLAIN_SETUP
+    follow_under_transforms(separate and cls.generate_vmap_rule and cls.vmap is _PLAIN_VMAP)
     if separate:
         args = _with_defaults(cls.forward, args)
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
