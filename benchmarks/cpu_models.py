@@ -67,7 +67,7 @@ def measure(o: argparse.Namespace) -> dict[str, Any]:
     module.train(training)
     # Each compiler draws numbers of its own: without dropout and stochastic depth results can be compared.
     for part in module.modules():
-        for name in ("p", "drop_prob"):
+        for name in ("p", "drop_prob", "dropout", "attention_dropout"):
             if isinstance(getattr(part, name, None), float):
                 setattr(part, name, 0.0)
     runs: dict[str, Callable[..., Any]] = {"eager": module}
