@@ -83,15 +83,7 @@ def forward_of(
     if checked:
         source.lines += note_saved_layout(source, variable, part.saved)
     source.lines.append("ctx.set_materialize_grads(False)")
-    constant = [
-        returned[place]
-        for place, slot in enumerate(part.joint.slots)
-        if isinstance(slot, fx.Node)
-        and isinstance(slot.meta["val"], torch.Tensor)
-        and place not in part.joint.differentiable
-    ]
-    if constant:
-        source.lines.append(f"ctx.mark_non_differentiable({', '.join(constant)})")
+    _mark_constant(part.joint, source, returned)
     _return(part.joint, source, returned)
     return source.function("forward", ", ".join(parameters), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
 
@@ -119,6 +111,18 @@ def _write_under_grad(
     if dirty:
         source.lines.append(f"ctx.mark_dirty({', '.join(dirty)})")
     return returned
+
+
+def _mark_constant(joint: JointGraph, source: Source, returned: Sequence[str]) -> None:
+    """A line about the results that are tensors without a gradient, if there are any."""
+    tensors = [
+        place
+        for place, slot in enumerate(joint.slots)
+        if isinstance(slot, fx.Node) and isinstance(slot.meta["val"], torch.Tensor)
+    ]
+    constant = [returned[place] for place in tensors if place not in joint.differentiable]
+    if constant:
+        source.lines.append(f"ctx.mark_non_differentiable({', '.join(constant)})")
 
 
 def _return(joint: JointGraph, source: Source, returned: Sequence[str]) -> None:

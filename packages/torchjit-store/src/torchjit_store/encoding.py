@@ -128,27 +128,35 @@ class _Survey:
             raise type(error)(error.reason, detail) from error
 
     def _look_at_other(self, node: Node, obj: Any) -> None:
-        cls = type(obj)
+        if not self._look_at_known(node, obj):
+            self._look_at_kind(node, obj)
+
+    def _look_at_known(self, node: Node, obj: Any) -> bool:
+        """An object that is known by what made it, its value or its name; False for any other."""
         made = how_made(obj)
         if made is not None:
             self._made(node, made)
-            return
+            return True
         described = None if self._values is None else self._values.describe(obj)
         if described is not None:
             node.become("value", (described[0],), raw=described[1])
-            return
-        if cls.__module__ == "numpy" and numpy_values.is_scalar(obj):
+            return True
+        if type(obj).__module__ == "numpy" and numpy_values.is_scalar(obj):
             dtype, content = numpy_values.described(obj)
             node.become("numpy", (dtype,), raw=self.blob(content))
-            return
+            return True
         external = self.externals.name(obj)
         if external is not None:
             node.become("external", (external[0],), [self.node(external[1], node)])
-            return
+            return True
         name = ours.constant_name(obj) or _function_or_class_name(obj)
         if name is not None:
             node.become("named", (name[0],), raw=name[1])
-            return
+        return name is not None
+
+    def _look_at_kind(self, node: Node, obj: Any) -> None:
+        """An object that is stored by its parts, as its class has it."""
+        cls = type(obj)
         if cls is FunctionType:
             self._function(node, obj)
         elif cls is MethodType:

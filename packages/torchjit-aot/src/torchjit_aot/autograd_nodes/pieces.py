@@ -143,6 +143,17 @@ def cut_in_pieces(joint: JointGraph, built: BuiltGraph, groups: Groups) -> tuple
     return _Cutter(joint, built, groups).cut()
 
 
+def _copied(inputs: Sequence[fx.Node], calls: Sequence[fx.Node]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+    """A graph of these inputs and calls, and what stands in it for each of them."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in inputs:
+        copies[node] = made = graph.placeholder(node.name)
+        made.meta = dict(node.meta) if node.op == "placeholder" else {"val": node.meta["val"]}
+    for node in calls:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    return graph, copies
+
+
 @final
 class _Cutter:
     def __init__(self, joint: JointGraph, built: BuiltGraph, groups: Groups) -> None:
@@ -184,12 +195,7 @@ class _Cutter:
         if not calls:
             return PieceGraph(None, (), self._count, tuple(None if g is None else self._values[g] for g in gradients))
         ordered = [*sorted(reads, key=self._values.__getitem__), *self._tellers(calls, reads)]
-        graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-        for node in ordered:
-            copies[node] = made = graph.placeholder(node.name)
-            made.meta = dict(node.meta) if node.op == "placeholder" else {"val": node.meta["val"]}
-        for node in calls:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph, copies = _copied(ordered, calls)
         own = [node for node in calls if node in wanted and self._home[node] == k and not is_symbolic(node)]
         gives = self._count
         for place, node in enumerate(own):
@@ -197,11 +203,11 @@ class _Cutter:
         outputs = [copies[node] for node in own]
         numbers: list[int | None] = []
         for gradient in gradients:
-            if gradient is None or gradient in self._values:
-                numbers.append(None if gradient is None else self._values[gradient])
-                continue
-            numbers.append(gives + len(outputs))
-            outputs.append(self._apart(graph, copies[gradient], gradient, wanted))
+            number = None if gradient is None else self._values.get(gradient)
+            if gradient is not None and number is None:
+                number = gives + len(outputs)
+                outputs.append(self._apart(graph, copies[gradient], gradient, wanted))
+            numbers.append(number)
         self._count += len(outputs)
         graph.output(tuple(outputs))
         return PieceGraph(self._finish(graph, ordered), tuple(self._values[n] for n in ordered), gives, tuple(numbers))

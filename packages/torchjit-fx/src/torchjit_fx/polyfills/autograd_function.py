@@ -64,16 +64,15 @@ def apply(cls: Value, *args: Value, **kwargs: Value) -> Value:
     if kwargs or getattr(cls, "boxed_grads_call", False):
         refuse("keyword arguments, or gradients in a list")
     separate = cls.setup_context is not _PLAIN_SETUP
-    follow_under_transforms(separate and cls.generate_vmap_rule and cls.vmap is _PLAIN_VMAP)
+    follow_under_transforms(separate and _has_plain_batching(cls))
     if separate:
         args = _with_defaults(cls.forward, args)
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     ctx = Context(tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args]))
-    recording = torch.is_grad_enabled() and any(ctx.needs_input_grad)
-    if recording and torch.is_inference_mode_enabled():
-        # With `enable_grad` inside of it such functions record, and operators do not.
-        refuse("a history in inference mode")
-    if recording:
+    if torch.is_grad_enabled() and any(ctx.needs_input_grad):
+        if torch.is_inference_mode_enabled():
+            # With `enable_grad` inside of it such functions record, and operators do not.
+            refuse("a history in inference mode")
         enter_forward(tensors)
         single, items = _run_forward(cls, ctx, args, separate)
         results = _differentiable(cls, ctx, items, args)
@@ -82,6 +81,10 @@ def apply(cls: Value, *args: Value, **kwargs: Value) -> Value:
             single, items = _run_forward(cls, ctx, args, separate)
             results = [_as_fresh(o, tensors, ctx) for o in items]
     return results[0] if single else tuple(results)
+
+
+def _has_plain_batching(cls: Value) -> bool:
+    return cls.generate_vmap_rule and cls.vmap is _PLAIN_VMAP
 
 
 def _differentiable(cls: Value, ctx: Context, items: tuple[Value, ...], args: tuple[Value, ...]) -> list[Value]:

@@ -147,6 +147,12 @@ def _reversed(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None
         return SequenceIterator(value, len(elements.items(domain, value)) - 1, -1)
     if isinstance(value, DictValue):
         return ListIterator([k for k, _ in dicts.dict_pairs(domain, value)][::-1], value, "reversed")
+    return _backwards(domain, value, member)
+
+
+def _backwards(domain: CaptureDomain, value: Value, member: members.Member) -> Value:
+    """By index from the end, as far as the class's `__reversed__`, the `member`, does not say otherwise."""
+    cls = type_of(domain, value)
     getter = members.find_member(domain, cls, "__getitem__")
     of_c = isinstance(value, (ListValue, TupleValue, SetValue))
     if isinstance(value, Obj) and getter.kind == members.FUNCTION and not of_c:

@@ -39,13 +39,9 @@ def _getattribute(domain: CaptureDomain, self: Leaf, name: str) -> Value | Frame
         return self.attrs[name]
     if domain.overrides and member.kind in _OF_PROGRAMS and interception.defined_by_program(domain, self, name):
         return bind(domain, member, self)
-    if (
-        self.path is not None
-        and _lies_in_python(self, name, raw)
-        and not domain.leaves.owns_attribute(self.payload, name)
-    ):
-        return wrap(domain, getattr(self.real, name), self.path.attr(name))
-    return _asked(domain, self, name, overridden=domain.overrides and raw is not MISSING)
+    return _read(domain, self, name, raw) or _asked(
+        domain, self, name, overridden=domain.overrides and raw is not MISSING
+    )
 
 
 def _shadowing(domain: CaptureDomain, self: Leaf, cls: type, name: str) -> Value | None:
@@ -59,6 +55,13 @@ def _shadowing(domain: CaptureDomain, self: Leaf, cls: type, name: str) -> Value
         return wrap(domain, own[name], self.path.attr(name))
     domain.guard_lacks(self.path, name)
     return None
+
+
+def _read(domain: CaptureDomain, self: Leaf, name: str, raw: object) -> Value | None:
+    """An attribute that Python keeps for a leaf that was there before; None for what the handler is to say."""
+    if self.path is None or not _lies_in_python(self, name, raw) or domain.leaves.owns_attribute(self.payload, name):
+        return None
+    return wrap(domain, getattr(self.real, name), self.path.attr(name))
 
 
 def _lies_in_python(self: Leaf, name: str, raw: object) -> bool:
