@@ -35,7 +35,7 @@ THREADS = 2048  # that a multiprocessor runs at once
 CACHED = 40 * 2**20  # bytes that a second pass finds in the cache (of 50 or 60 MiB)
 ALONE = 16384  # elements of four bytes in a tile, so that two programs of 32 warps do not fit onto a multiprocessor
 WINDOW = 6  # reads of one tensor for an element of the result
-WELFORD_LINE = 512  # bytes of a row of four-byte elements that a program of columns takes where it joins means
+WELFORD_LINE = 256  # bytes of a row of four-byte elements that a program of columns takes where it joins means
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 
 REDUCED = ("r", "s")
@@ -464,7 +464,7 @@ def _column_plan(facts: _Facts) -> TilePlan:
     if several and looped and rows * columns == 4096 and two_each(others * -(-last // columns)):
         # All of them run at once if a thread has 64 registers, with 8 elements of each tensor.
         return TilePlan(kernel.outer[:-1], (x, r), num_warps=16, registers=64)
-    warps = max(1, min(8, rows * columns // (1024 if line > 128 else 512)))
+    warps = max(1, min(8, rows * columns // (1024 if welford else 512)))
     return TilePlan(kernel.outer[:-1], (x, r), num_warps=warps)
 
 

@@ -34,7 +34,7 @@ _MANY = 16  # programs
 _ROWS = 128  # of a tile of columns
 _LINE = 128
 """Bytes of memory that programs best read as one."""
-_LARGE = 2**22
+_LARGE = 5 * 2**20
 """Bytes from which it is worth kernels of their own that lines are read as one."""
 _KINDS = frozenset(("sum", "prod", "max", "min", "any", "all", "welford_mean", "welford_m2"))
 
