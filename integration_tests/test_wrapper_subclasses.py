@@ -275,6 +275,23 @@ def test_sizes_of_other_arguments_vary() -> None:
     assert len(graphs) == 2
 
 
+def quantized(x: Any, w: Any) -> Any:
+    """As torchao quantizes activations."""
+    return Scaled((x * 10).round().to(torch.int8), x.abs().amax(1, keepdim=True) / 127) @ w + 1
+
+
+@pytest.mark.parametrize("made", [quantized, lambda x, w: (Traced(x * 2) + 1).elem @ w], ids=["two tensors", "one"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_sizes_of_what_a_graph_makes_hold_for_the_graph(made: Callable[..., Any], dynamic: bool | None) -> None:
+    run, w = torchjit.compile(made, backend="aot_eager", fullgraph=True, dynamic=dynamic), torch.randn(8, 4)
+    graphs: list[Any] = []
+    with listen(lambda kind, fields: graphs.append(fields) if kind == "compile_start" else None):
+        for rows in (4, 5, 6, 5, 4):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(run(x, w), made(x, w))
+    assert len(graphs) == 3
+
+
 def test_the_class_sees_nothing_in_later_calls() -> None:
     run = torchjit.compile(lambda x: x.cos() + 1, backend="aot_eager")
     run(traced(3))

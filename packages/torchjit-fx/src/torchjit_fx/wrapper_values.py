@@ -53,9 +53,8 @@ def described(t: torch.Tensor, describe: Callable[[torch.Tensor], TensorRecord])
     with _C.DisableTorchFunctionSubclass():
         if t.layout is not torch.strided or t.is_conj() or t.is_neg() or t.is_inference():
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {type(t).__name__} of this layout or mode")
-        sizes, strides = tuple(t.shape), t.stride()
-        if not all(type(n) is int for n in (*sizes, *strides)):
-            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {type(t).__name__} whose sizes vary")
+        # Of what the region makes they hold for the whole graph: each other size gets a graph of its own.
+        sizes, strides = tuple(map(int, t.shape)), tuple(map(int, t.stride()))
         flags = (t.requires_grad, t.is_leaf, False, False, False)
         return TensorRecord(t.dtype, t.device, sizes, strides, 0, *flags, False, wrapping_of(t, describe))
 
