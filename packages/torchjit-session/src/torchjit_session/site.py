@@ -38,7 +38,6 @@ from torchjit_session.backend_calls import is_ours
 from torchjit_session.call_chain import CallSite
 from torchjit_session.counters import counters
 from torchjit_session.failures import Failures
-from torchjit_session.function_marks import Asked
 from torchjit_session.interrupts import CompilationScope
 from torchjit_session.loading import import_capture
 from torchjit_session.other_compiler import hidden_from_torch_compile
@@ -374,6 +373,7 @@ class Site:
         import_capture(self.terms.backend)
         # Imported here: where all is loaded from disk nothing captures. It is there now.
         from torchjit_session.capture import hand_over, interpret  # noqa: PLC0415
+        from torchjit_session.function_marks import Asked  # noqa: PLC0415
 
         owner = self.owner
         ambient, asked = torch_support.ambient_guards(), Asked()

@@ -1,27 +1,33 @@
-"""What a site's entries on disk are found by: all that they depend on and that no guard of theirs checks."""
+"""What a site's entries on disk are found by: all that they depend on and that no guard of theirs checks.
+
+But for what a program says of functions (`allow_in_graph`, `disallow_in_graph` ...): an entry holds what was said of those that its capture asked
+about, so that what is said of others does not count. Objects that have no name of their own are in the key of all entries.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import types
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
 
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable
-from torchjit_session.function_marks import marks_of_nameless
+from torchjit_session import control, upstream
 from torchjit_session.settings import Settings
 from torchjit_session.stance import current_stance, forced_backend
-from torchjit_store.fingerprints import code_digest
+from torchjit_store.deferred import Deferred
+from torchjit_store.fingerprints import class_name, code_digest, namespace
 from torchjit_torch.replicas import active_buckets
 
 if TYPE_CHECKING:
     import torchjit_vm
     from torchjit_session.site import Site
 
-__all__ = ["identity_parts", "key_parts", "region_parts"]
+__all__ = ["Marks", "differing", "identity_parts", "key_parts", "name_of", "region_parts", "said_now", "short_name"]
 
 NO_IDENTITY = reason(
     "TJ-STORE-030",
@@ -60,7 +66,7 @@ def key_parts(site: Site, slots: tuple[Any, ...]) -> dict[str, object]:
         "fullgraph": terms.fullgraph,
         "dynamic": terms.dynamic,
         "settings": _settings(terms.settings),
-        "marks": marks_of_nameless(),
+        "marks": _marks_of_nameless(),
         "flags": _flags(),
         **identity_parts(site, slots),
         "only_with_tensors": site.only_with_tensors,
@@ -137,3 +143,104 @@ def _read(owner: Any, name: str, *, call: bool = False) -> object:
 def described(parts: Mapping[str, Any]) -> str:
     """For people: of which region."""
     return f"{parts['region'][0]}.{parts['region'][1]}"
+
+
+# ------------------------------------------------------------------------------------------ what is said of functions
+
+
+@final
+@attrs.frozen(eq=False, repr=False)
+class Marks:
+    """Of an entry.
+
+    Attributes:
+        said: what the program said of functions that the capture asked about, by name.
+        others: digests of the names of those of which it said nothing.
+    """
+
+    said: Mapping[str, tuple[str, ...]]
+    others: Deferred[tuple[str, ...]]
+
+
+def differing(marks: Marks) -> str | None:
+    """Of which function this process says something else than the one of an entry; None: of none.
+
+    Raises:
+        Exception: the entry is damaged.
+    """
+    said = said_now()
+    for name, was in marks.said.items():
+        if said.get(name) != was:
+            return f"{name.partition(' ')[0]} was marked ({', '.join(was)}), and is not, or otherwise"
+    new = said.keys() - marks.said.keys()
+    others = frozenset(marks.others.get()) if new else frozenset()
+    found = next((name for name in sorted(new) if short_name(name) in others), None)
+    return None if found is None else f"{found.partition(' ')[0]} is marked ({', '.join(said[found])}), and was not"
+
+
+def _marks_of_nameless() -> list[str]:
+    """What is said of objects that no name tells from others of their class, and how many functions upstream's `allow_in_graph` was given."""
+    found = [f"{kind} {_class_of(fn)}" for kind, fn in _each() if name_of(fn) is None]
+    return [*sorted(found), str(upstream.marked_count())]
+
+
+def said_now() -> dict[str, tuple[str, ...]]:
+    """By name, for what has one."""
+    found: dict[str, set[str]] = {}
+    for kind, function in _each():
+        name = name_of(function)
+        if name is not None:
+            found.setdefault(name, set()).add(kind)
+    return {name: tuple(sorted(kinds)) for name, kinds in found.items()}
+
+
+def _each() -> Iterator[tuple[str, object]]:
+    """What was said, and of what."""
+    kinds = {
+        "in graph": control.ALLOWED_IN_GRAPH,
+        "constant": control.CONSTANT_RESULTS - control.OWN_CONSTANTS,
+        "disallowed": control.DISALLOWED,
+        "forbidden": control.FORBIDDEN,
+    }
+    for kind, functions in kinds.items():
+        for function in tuple(functions):
+            yield kind, function
+    for function, substitute in {**control.SUBSTITUTED, **upstream.substitutes()}.items():
+        meant = getattr(substitute, "function", substitute)
+        yield f"{_class_of(substitute)} {name_of(meant) or _class_of(meant)}", function
+
+
+def name_of(obj: Any) -> str | None:
+    """Module and qualified name, of a function of Python's with its code: two of them may have one name. None for what has no name of its own.
+
+    No code of the program runs.
+    """
+    exact = type(obj)
+    if exact is types.FunctionType:
+        return f"{obj.__module__}.{obj.__qualname__} {code_digest(obj.__code__).hex()}"
+    if issubclass(exact, type):
+        return class_name(obj)
+    if exact in _OF_C:
+        return f"{class_name(exact)} {getattr(obj, '__module__', None)}.{obj.__qualname__}"
+    name = namespace(obj).get("__qualname__")  # of an operator of torch's
+    return f"{class_name(exact)} {name}" if type(name) is str else None
+
+
+_OF_C = frozenset(
+    {
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.GetSetDescriptorType,
+    }
+)
+"""Types of C whose objects have a name that no code of a program gives."""
+
+
+def _class_of(obj: object) -> str:
+    return class_name(type(obj))
+
+
+def short_name(name: str) -> str:
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

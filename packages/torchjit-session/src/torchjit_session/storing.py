@@ -31,9 +31,8 @@ from torchjit_frame import Entry, FrontDoor, eager
 from torchjit_session import profiling
 from torchjit_session.counters import counters
 from torchjit_session.eager_facts import EagerFacts, facts_of
-from torchjit_session.function_marks import Marks, differing
 from torchjit_session.rerun import OnRaise
-from torchjit_session.site_keys import key_parts
+from torchjit_session.site_keys import Marks, differing, key_parts
 from torchjit_session.specialization import CaptureOrigin, Specialization
 from torchjit_store.deferred import Deferred
 from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
