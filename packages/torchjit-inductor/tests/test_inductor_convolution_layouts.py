@@ -99,6 +99,8 @@ FOLLOWED: list[tuple[str, Function, Sequence[Sequence[int]], bool]] = [
     ("transposed volumes", lambda x, w: F.conv_transpose3d(x, w, None, 2).softmax(1), [(16, 32, 16, 32, 32), (32, 64, 3, 3, 3)], True),  # fmt: skip  # noqa: E501
     ("volumes of 3 channels", lambda x, w: F.conv3d(x, w).relu(), [(128, 3, 24, 32, 32), (24, 3, 3, 3, 3)], False),
     ("depthwise volumes", lambda x, w: F.conv3d(x, w, groups=64).relu(), [(16, 64, 16, 56, 56), (64, 1, 3, 3, 3)], False),
+    ("group norm", lambda x, w: F.group_norm(F.conv2d(x, w), 8), [(64, 64, 128, 128), (128, 64, 3, 3)], True),
+    ("batch norm", lambda x, w: F.batch_norm(F.conv2d(x, w), None, None, training=True), [(64, 64, 128, 128), (128, 64, 3, 3)], True),
     ("few images", lambda x, w: F.conv2d(x, w).relu(), [(1, 512, 7, 7), (512, 512, 3, 3)], False),
 ]  # fmt: skip
 

@@ -158,7 +158,9 @@ def _readers(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def _is_computed(node: torch.fx.Node) -> bool:
-    """Is the node computed by a kernel of ours?"""
+    """Is the node, or what it takes out of a tuple, computed by a kernel of ours?"""
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], torch.fx.Node) and _is_computed(node.args[0])
     if node.op != "call_function" or find_lowering(node.target) is None:
         return False
     return node.target not in _LIBRARY or _is_summed(node)
@@ -341,7 +343,7 @@ def _times_moved_in(source: torch.fx.Node, region: _Region) -> int:
 def _times_moved_out(node: torch.fx.Node) -> int:
     """How often a promised result is moved to be there in eager's layout."""
     if _is_computed(node):
-        return 1 if node.users else 0
+        return 1 if any(user.op == "call_function" for user in node.users) else 0
     return 2
 
 
