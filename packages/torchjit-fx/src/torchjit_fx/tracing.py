@@ -18,12 +18,9 @@ from torchjit_fx import breaks
 from torchjit_fx.answers import answers_from_metadata, has_answer
 from torchjit_fx.assigned_data import AssignedData, with_gradient_for
 from torchjit_fx.eager_rules.functions import function_rule
-from torchjit_fx.eager_rules.memory_checks import overlaps_itself
 from torchjit_fx.eager_rules.symbolic_outcomes import SymbolicCall, SymbolicOutcome, outcome_by_rule
 from torchjit_fx.eager_rules.unrecorded_views import check_views
-from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument, leaves_in, without_enums
-from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.large_captures import LargeCaptureNotice
@@ -46,13 +43,15 @@ from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.numpy.facts import NUMPY_SCALARS, plain_numbers
 from torchjit_fx.operator_code import rely_on_code
-from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, follow, parts
+from torchjit_fx.outcomes import Constant, Made, Outcome, parts
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.region import live_steps
 from torchjit_fx.selections import Selections
+from torchjit_fx.step_results import NOT_RUN, ResultBuilder
 from torchjit_fx.transcripts import TranscriptCache, can_be_shared, noted
+from torchjit_fx.write_checks import WriteChecks
 from torchjit_torch.operators import is_custom_operator
 
 __all__ = ["Recorder", "escaped", "may_write"]
@@ -63,14 +62,6 @@ _WRITING_OPERATORS = frozenset(
 )  # fmt: skip
 
 
-_VIEWS_IN_PLACE = frozenset({"t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_"})
-"""Methods that change sizes and strides and leave the memory alone: they may be done to the caller's tensor."""
-
-
-_NOT_RUN: Any = object()
-"""In the place of a result over fakes when the outcome came from the cache."""
-
-
 def _plain_arguments(refused: Raw, fn: Function, args: RawArgs, kwargs: RawKwargs) -> tuple[Any, Any] | None:
     """What a graph can hold in the place of arguments of which one was refused; None if there is nothing."""
     if isinstance(refused, type) and refused in _DTYPES:
@@ -78,11 +69,6 @@ def _plain_arguments(refused: Raw, fn: Function, args: RawArgs, kwargs: RawKwarg
     if isinstance(refused, enum.Enum):
         return without_enums(args, kwargs)
     return plain_numbers(fn, args, kwargs) if isinstance(refused, NUMPY_SCALARS) else None
-
-
-def _is_resized(leaf: TensorLeaf, after: TensorRecord) -> bool:
-    """Does a call give a tensor other sizes, which only an empty one on memory of its own can take silently?"""
-    return after.sizes != leaf.record.sizes and not (leaf.is_alone() and 0 in leaf.record.sizes)
 
 
 @final
@@ -138,8 +124,13 @@ class Recorder:
     selections: Selections = attrs.field(factory=Selections, init=False)
     # Memory that eager may refuse to write, see `transforms`, and where to break then.
     several_views: dict[int, int] = attrs.field(factory=dict, init=False)
-    # Those with symbols; what was decided is guarded.
-    _overlapping: dict[TensorRecord, bool] = attrs.field(factory=dict, init=False)
+    _write_checks: WriteChecks = attrs.field(
+        default=attrs.Factory(
+            lambda self: WriteChecks(self.metas.numbers, self.modes, self._inputs, self.selections, self.place),
+            takes_self=True,
+        ),
+        init=False,
+    )
 
     def call(self, fn: Function, args: RawArgs, kwargs: RawKwargs, capture: CaptureContext) -> Raw:
         """Record one call and give its raw result.
@@ -166,7 +157,7 @@ class Recorder:
         call = _Call(op, target, args, kwargs, found, capture, (fn, self.modes.token, *found.key))
         outcome = self._cache(found).get(call.key) if found.cacheable else None
         if outcome is not None and (not outcome.written or all(found.leaves[i].is_alone() for i in outcome.written)):
-            return self._apply(call, outcome, _NOT_RUN)
+            return self._apply(call, outcome, NOT_RUN)
         return self._call_new(call)
 
     def record(self, target: Target, args: RawArgs, capture: CaptureContext) -> Raw:
@@ -286,7 +277,7 @@ class Recorder:
             outcome, result = self._outcome(call, rule.outcome, writes)
             if found.leaves and has_answer(outcome.result) and not answers_from_metadata(call.target, call.args):
                 raise GraphBreak(breaks.DATA_DEPENDENT, f"a Python value from {_name_of(call.target)}")
-            self._check_writes(outcome, call)
+            self._write_checks.check(outcome, call.found, call.target, capture)
             seen = self._neighbours_after(outcome, found)
         except GraphBreak as stop:
             self._abandon(stop, found, writes, capture)
@@ -309,19 +300,19 @@ class Recorder:
             asked = SymbolicCall(call.args, call.kwargs, found, self.modes, metas.fakes.records)
             ruled = outcome_by_rule(rule, asked)
             if ruled is not None:
-                return ruled, _NOT_RUN
+                return ruled, NOT_RUN
         context = metas.numbers.context
         if not (found.symbolic and can_be_shared(found, context, writes)):
             return metas.run(call.target, call.args, call.kwargs, found, writes)
         known = self._transcripts.find(call.key, context.sizes, call.capture.location())
         if known is not None:
-            return known, _NOT_RUN
+            return known, NOT_RUN
         with noted(context) as transcript:
             outcome, result = metas.run(call.target, call.args, call.kwargs, found, writes, own_fakes=True)
         if outcome.written and not writes:
             return outcome, result  # its name did not say so: it ran once more, on the fakes of this capture
         self._transcripts.put(call.key, transcript, outcome)
-        return outcome, _NOT_RUN if outcome.written else result
+        return outcome, NOT_RUN if outcome.written else result
 
     def _abandon(self, stop: GraphBreak, found: Arguments, writes: bool, capture: CaptureContext) -> None:
         """A call was refused. Raises GraphBreak, with the place, if `stop` has none."""
@@ -368,61 +359,21 @@ class Recorder:
         for neighbour in leaf.storage.leaves if leaf.storage is not None else ():
             self.metas.fake(neighbour)
 
-    def _check_writes(self, outcome: Outcome, call: _Call) -> None:
-        changed, target, capture = dict(outcome.changed), call.target, call.capture
-        if outcome.written and call.found.wrapped:
-            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a write, with a tensor that consists of others")
-        for i in outcome.written:
-            leaf = call.found.leaves[i]
-            self.selections.check_write(leaf, self._inputs, capture)
-            if self._overlaps_itself(leaf.record):
-                raise GraphBreak(breaks.META_FAILED, "a write to elements that share memory", capture.location())
-            if target not in _VIEWS_IN_PLACE and i in changed and _is_resized(leaf, changed[i]):
-                raise GraphBreak(breaks.METADATA_MUTATION, "a tensor given as out= is resized", capture.location())
-            after = changed.get(i, leaf.record)
-            for other in leaf.storage.leaves if leaf.storage is not None else [leaf]:
-                if isinstance(other, InputLeaf):
-                    self._check_write_to_input(other, after, capture)
-                    reshaped = (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides)
-                    if other is leaf and reshaped and (after.requires_grad or target not in _VIEWS_IN_PLACE):
-                        raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
-
-    def _check_write_to_input(self, leaf: InputLeaf, after: TensorRecord, capture: CaptureContext) -> None:
-        """Memory of an input is written, through it or another, which is described by `after` then."""
-        if leaf.entry.inference:
-            self.place.must_be_inside(f"a write to {leaf.path}", capture)
-        recorded = after.requires_grad and self.modes.grad
-        self._inputs.check_write(leaf, recorded, capture)
-        if leaf.entry.requires_grad and self.modes.grad:
-            capture.guard(leaf.leafness(capture.location()))
-        if recorded and dispatches(leaf.cls):
-            raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(leaf.path), capture.location())
-
-    def _overlaps_itself(self, record: TensorRecord) -> bool:
-        if not record.symbolic:
-            return overlaps_itself(record.sizes, record.strides)
-        found = self._overlapping.get(record)
-        if found is None:
-            number = self.metas.numbers.sym_int
-            found = overlaps_itself([*map(number, record.sizes)], [*map(number, record.strides)])
-            self._overlapping[record] = found
-        return found
-
     def _apply(self, call: _Call, outcome: Outcome, result: Raw, loose: bool = False) -> Raw:
         leaves, capture = call.found.leaves, call.capture
-        if outcome.written and result is _NOT_RUN:
-            self._check_writes(outcome, call)
+        if outcome.written and result is NOT_RUN:
+            self._write_checks.check(outcome, call.found, call.target, capture)
         if outcome.makes and not self.modes.graph_grad:
             check_views(outcome.result, leaves, capture)
         none_for_effect = type(outcome.result) is Constant and outcome.result.value is None and bool(leaves)
         if not (outcome.makes or outcome.written or outcome.random or none_for_effect):
-            return _Builder(None, leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)
+            return ResultBuilder(None, leaves, NOT_RUN, capture, self.metas.fakes).build(outcome.result)
         step = self._new_step(call.op, call.target, call.args, call.kwargs, capture)
         step.random = outcome.random
         step.effect = outcome.random or (none_for_effect and not outcome.written)
-        raw = _Builder(step, leaves, result, capture, self.metas.fakes, loose).build(outcome.result)
+        raw = ResultBuilder(step, leaves, result, capture, self.metas.fakes, loose).build(outcome.result)
         if outcome.written:
-            self._write(outcome, step, leaves, result is not _NOT_RUN or not outcome.changed)
+            self._write(outcome, step, leaves, result is not NOT_RUN or not outcome.changed)
         self.steps.append(step)
         return raw
 
@@ -479,80 +430,6 @@ def _rely_on_users_code(target: object) -> None:
             relied_on(target)
     elif is_custom_operator(target):
         rely_on_code(cast("OpOverload[..., Any]", target))
-
-
-@final
-@attrs.define(eq=False)
-class _Builder:
-    """Makes the raw result of a step from its template.
-
-    With `loose` the fakes of views are stand-ins: they need not share memory with the fakes of their bases.
-    """
-
-    step: Step | None
-    arguments: list[TensorLeaf]
-    fakes: Raw
-    capture: CaptureContext
-    factory: FakeFactory
-    loose: bool = False
-    made: dict[int, TensorLeaf] = attrs.field(init=False, factory=dict)
-
-    def build(self, template: Template) -> Raw:
-        cls = type(template)
-        if cls is Made:
-            return self._tensor(template)  # type: ignore[arg-type]
-        if cls is Same:
-            return self.arguments[template.index]  # type: ignore[union-attr]
-        if cls is Constant:
-            return template.value  # type: ignore[union-attr]
-        if cls is Nested:
-            return self._nested(template)  # type: ignore[arg-type]
-        return self._number(template)  # type: ignore[arg-type]
-
-    def _tensor(self, template: Made) -> TensorLeaf:
-        found = self.made.get(id(template))
-        if found is not None:
-            return found
-        leaf = TensorLeaf(template.record, self.step, template.way)
-        if template.record.wrapping is not None:
-            leaf.cls = template.record.wrapping.cls
-        if template.shares is not None:
-            leaf.storage = self._memory(template.shares)
-            for other in template.also:
-                leaf.storage.take_over(self._memory(other))
-            leaf.storage.leaves.append(leaf)
-            leaf.alias = True
-        self.step.results.append(leaf)  # type: ignore[union-attr]
-        if self.fakes is not _NOT_RUN:
-            fake = follow(self.fakes, template.way)
-            if leaf.alias and self.loose:
-                leaf.stand_in = leaf.record, fake
-            else:
-                leaf.fake = fake
-        self.made[id(template)] = leaf
-        return leaf
-
-    def _memory(self, shares: int) -> Storage:
-        results = self.step.results  # type: ignore[union-attr]
-        return (self.arguments[shares] if shares >= 0 else results[-1 - shares]).memory()
-
-    def _nested(self, template: Nested) -> Raw:
-        items = [self.build(item) for item in template.items]
-        if template.keys is not None:
-            return dict(zip(template.keys, items, strict=True))
-        cls = template.type
-        if cls is list:
-            return items
-        if cls is tuple:
-            return tuple(items)
-        if cls is torch.Size or hasattr(cls, "_fields"):
-            return self.capture.new_object(cls, items)
-        return cls(items)
-
-    def _number(self, template: Sym | SymOther) -> SymLeaf:
-        if type(template) is Sym:
-            return SymLeaf(self.factory.sym_int(template.expr), template.expr, self.step, template.way)
-        return SymLeaf(template.value, None, self.step, template.way)
 
 
 # Python's number types stand for dtypes where torch wants one; a graph holds the dtype.
