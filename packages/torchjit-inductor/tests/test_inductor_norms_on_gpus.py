@@ -19,7 +19,7 @@ from torchjit_inductor import InductorSettings
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import LoopKernel
 from torchjit_inductor.lowering.graph import lower_graph
-from torchjit_inductor.schedule.cleanup import remove_dead_stores
+from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program
@@ -54,7 +54,7 @@ def programs(function: Callable[..., Any], inputs: Sequence[Tensor], *, batch: i
     program, backend = lower_graph(gm, "graph"), TritonBackend(InductorSettings(), arch=90)
     hints = {} if batch is None else dict.fromkeys(program.symbol_sources, batch)
     fused = fuse(program, hints, unwanted=lambda kernel: backend.unwanted(kernel, program.buffers, hints))
-    return split_program(remove_dead_stores(fused), hints)
+    return split_program(rename_kernels(remove_dead_stores(fused)), hints)
 
 
 def computed(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -156,6 +156,11 @@ SYMBOLIC: dict[str, tuple[Callable[..., Any], Callable[[int], list[Tensor]], int
     "channels, rows of memory": (_batch_norm, lambda n: [images(n, 5, 60, 10, last=False), *torch.rand(3, 5)], 3),
     "sums": (lambda x: (x.sum(0), x * 2), lambda n: [images(n, 3, 12, 10)], 2),
     "whole": (lambda x: x / x.sum(), lambda n: [images(n, 3, 12, 10)], 3),
+    "all but the first, whose weights are another tensor": (
+        lambda x, w: F.layer_norm(x.transpose(0, 1), (x.shape[0], 1009), w.T.expand(x.shape[0], 1009)),
+        lambda n: [torch.randn(n, 2, 1009), torch.rand(1009, 1)],
+        3,
+    ),
 }
 
 
@@ -170,3 +175,11 @@ def test_a_batch_of_any_size_is_split_as_one_of_the_first_size(name: str) -> Non
         want = function(*inputs)
         for g, w in zip(computed(program, inputs), want if isinstance(want, tuple) else (want,), strict=True):
             torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
+
+
+def test_a_softmax_of_few_rows_is_split_twice() -> None:
+    """The maximum, and the sum of what is relative to it; kernels have numbers by then."""
+    x = torch.randn(2, 4000)
+    program = programs(lambda x: torch.softmax(x, 1), [x])
+    assert len(kernels_of(program)) == 5
+    torch.testing.assert_close(computed(program, [x])[0], torch.softmax(x, 1))

@@ -92,7 +92,8 @@ def split(
     if cut is None:
         return (kernel,), ()
     (*stages, last), scratch = _Split(kernel, cut, buffers).stages()
-    more, extra = split(last, buffers, hints) if last.inner and last.name.endswith("apply") else ((last,), ())
+    again = bool(last.inner) and any(_stage_of(s) == 2 for s in kernel.stores)
+    more, extra = split(last, buffers, hints) if again else ((last,), ())
     return (*stages, *more), (*scratch, *extra)
 
 
@@ -152,7 +153,7 @@ class _Cut:
     Attributes:
         position: of the inner loop that is cut.
         parts: into how many; 1: it stays whole.
-        lanes: inner loops that the first stage walks along with the outer ones, see `_lanes`.
+        lanes: inner loops that the first stage walks along with the outer ones, see `_lanes` and `_whole_loop`.
     """
 
     position: int
@@ -187,7 +188,19 @@ def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbo
         if v not in lanes
     ]
     best = max(cuts, key=lambda cut: cut.parts)
-    return best if best.parts > 1 or apart else None
+    if best.parts == 1 and not apart:
+        return _whole_loop(kernel, most, hints)
+    return best
+
+
+def _whole_loop(kernel: LoopKernel, most: int, hints: Mapping[Symbol, int]) -> _Cut | None:
+    """A cut where no equal parts are known, as sizes are symbols: each iteration of one loop is a part."""
+    worth = [(points([v], hints), n) for n, v in enumerate(kernel.inner)]
+    fitting = [w for w in worth if 2 <= w[0] <= most]
+    if len(kernel.inner) < 2 or not fitting:
+        return None
+    chosen = max(fitting)[1]
+    return _Cut(0 if chosen else 1, 1, (kernel.inner[chosen],))
 
 
 def _lanes(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> tuple[LoopVar, ...]:
