@@ -93,6 +93,30 @@ def test_what_is_stored_of_it_begins_with_warm_ups_again() -> None:
     assert again.recordings == 1
 
 
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_small_results_are_copied_together_and_are_tensors_of_their_own(count: int) -> None:
+    """Of several types and sizes, also those that are no whole number of words, and a larger one; two of them share their memory."""
+    kinds = [torch.float32, torch.int8, torch.bfloat16, torch.float64, torch.bool]
+
+    def function(x: torch.Tensor) -> Sequence[Any]:
+        made = [(x[: k % 5 + 1] * (k + 1)).to(kinds[k % len(kinds)]) for k in range(count)]
+        return [*made, made[0].view(-1)[:1], torch.cat([x, x, x]), x.repeat(5000)]
+
+    f, driver = recorded(function, (torch.ones(5),), copy_up_to=1 << 20)
+    kept: list[tuple[torch.Tensor, Sequence[Any]]] = []
+    for call in range(6):
+        x = torch.arange(5.0) + call
+        kept.append((x, f(x)))
+    for x, results in kept:
+        for got, want in zip(results, function(x), strict=True):
+            assert got.dtype == want.dtype and got.stride() == want.stride() and torch.equal(got, want)
+    assert driver.captures == 1 and driver.replays == 5
+    owners = {r.untyped_storage().data_ptr() for _, results in kept[1:] for r in results[:count]}
+    assert len(owners) == 5 * count
+    for _, results in kept[1:]:
+        assert results[count].untyped_storage().data_ptr() == results[0].untyped_storage().data_ptr()
+
+
 def test_a_warm_up_may_ask_for_another_one() -> None:
     asks = [True, True, False]
 

@@ -16,6 +16,8 @@ __all__ = ["Arguments", "OutputPlan"]
 
 _Make = Callable[[Sequence[Any], list[Any]], Any]
 """What makes a result of the call's inputs and of the storages that are copied for it."""
+_SMALL = 1 << 16
+"""Bytes that one block of a GPU's threads copies as fast as a copy of its own begins."""
 
 
 @final
@@ -87,11 +89,10 @@ class OutputPlan:
             else:
                 form = (output.dtype, tuple(output.shape), output.stride(), int(output.storage_offset()))
                 storage.tensors.append((position, pool.driver.tensor_maker(*form)))
-        self._copies: list[Callable[[], Any]] = []
-        for storage in self._storages.values():
-            if storage.copied:
-                self._others += [(p, _of_copy(len(self._copies), make)) for p, make in storage.tensors]
-                self._copies.append(self._copier(storage))
+        copied: list[_Storage] = [storage for storage in self._storages.values() if storage.copied]
+        for index, storage in enumerate(copied):
+            self._others += [(p, _of_copy(index, make)) for p, make in storage.tensors]
+        self._copied = _Copied([self._memory_of(storage) for storage in copied])
         self._in_pool = [s for s in self._storages.values() if not s.copied]
         self.lent = frozenset(s.block for s in self._in_pool)
         self._loans: dict[bool, _Loan] = {}
@@ -109,7 +110,7 @@ class OutputPlan:
                 results[position] = template.data
             self._pool.lend_all(loan.lent)
         if self._others:
-            copies = [copy() for copy in self._copies]
+            copies = self._copied.made()
             for position, make in self._others:
                 results[position] = make(inputs, copies)
         return results
@@ -162,13 +163,13 @@ class OutputPlan:
         self._kept.append(output)
         return lambda inputs, copies: output.detach()
 
-    def _copier(self, storage: _Storage) -> Callable[[], Any]:
-        """What makes a copy of a storage of the pool."""
-        driver = self._pool.driver
-        flat = driver.tensor_maker(torch.uint8, (storage.nbytes,), (1,), 0)(
-            driver.storage_maker(storage.block[0], storage.nbytes)()
-        )
-        return lambda: flat.clone().untyped_storage()
+    def _memory_of(self, storage: _Storage) -> torch.Tensor:
+        """A storage of the pool as a row of numbers."""
+        driver, wide = self._pool.driver, storage.nbytes % 8 == 0
+        dtype, count = (torch.int64, storage.nbytes // 8) if wide else (torch.uint8, storage.nbytes)
+        made = driver.tensor_maker(dtype, (count,), (1,), 0)
+        row: torch.Tensor = made(driver.storage_maker(storage.block[0], storage.nbytes)())
+        return row
 
 
 @final
@@ -180,6 +181,31 @@ class _Storage:
     nbytes: int
     copied: bool
     tensors: list[tuple[int, Callable[[Any], torch.Tensor]]] = attrs.field(factory=list)
+
+
+@final
+class _Copied:
+    """Copies of memory of the pool, a storage each. Small ones are made together: a training step has hundreds of small gradients."""
+
+    def __init__(self, rows: Sequence[torch.Tensor]) -> None:
+        self._rows = rows
+        small = [i for i, row in enumerate(rows) if row.nbytes <= _SMALL]
+        groups = [[i for i in small if rows[i].dtype is dtype] for dtype in (torch.int64, torch.uint8)]
+        self._groups = [(group, [rows[i] for i in group]) for group in groups if len(group) > 1]
+        together = {i for group, _ in self._groups for i in group}
+        self._alone = [i for i in range(len(rows)) if i not in together]
+
+    def made(self) -> list[Any]:
+        """New storages, in the order of the rows, after the work is queued that writes to these."""
+        storages: list[Any] = [None] * len(self._rows)
+        for i in self._alone:
+            storages[i] = self._rows[i].clone().untyped_storage()
+        for group, rows in self._groups:
+            copies = [torch.empty_like(row) for row in rows]
+            torch._foreach_copy_(copies, rows)
+            for i, copy in zip(group, copies, strict=True):
+                storages[i] = copy.untyped_storage()
+        return storages
 
 
 @final
