@@ -13,8 +13,11 @@ from __future__ import annotations
 import argparse
 import collections
 import copy
+import cProfile
+import io
 import json
 import os
+import pstats
 import selectors
 import statistics
 import subprocess
@@ -301,7 +304,7 @@ class Job:
 
         def listener(kind: str, fields: dict[str, Any]) -> None:
             self.told[kind] += 1
-            if kind in ("fallback", "graph_break", "dropped"):
+            if kind in ("fallback", "graph_break", "cudagraph_timed"):
                 self.code.append(f"# ---- {kind} { {k: v for k, v in fields.items() if k != 'time'} }")
             elif fields.get("source") and kind in ("host_program", "kernel"):
                 self.code.append(
@@ -316,9 +319,9 @@ class Job:
                 return called(*self.args, **self.kwargs)
 
         def train() -> Any:
+            self.module.zero_grad(set_to_none=True)
             out = called(*self.args, **self.kwargs)
             loss = out.loss if hasattr(out, "loss") else out.float().pow(2).mean()
-            self.module.zero_grad(set_to_none=True)
             loss.backward()
             return out
 
@@ -342,12 +345,24 @@ class Job:
         gradients = f", gradients' norm {statistics.fmean(sizes):.5g}" if sizes else ""
         return f"{float((found[0] - wanted).norm() / norm):.1e} (eager {float((own - wanted).norm() / norm):.1e}){gradients}"
 
+    def _record_again(self) -> None:
+        """Whether a recording pays was measured beside all other jobs."""
+        # As above.
+        import torchjit_cudagraphs
+
+        torchjit_cudagraphs.reset()
+        for step in self.steps.values():
+            for _ in range(8):
+                step()
+
     def time(self, seconds: float) -> None:
         """Medians of single steps, by events and on the host."""
+        if self.told:
+            self._record_again()
         for mode, step in self.steps.items():
             cuda = _device() == "cuda"
             flush = torch.empty(64 << 20 if cuda else 1, dtype=torch.int8, device=_device())
-            for _ in range(3):
+            for _ in range(8):
                 step()
             times, hosts = [], []
             end = time.perf_counter() + seconds
@@ -394,7 +409,22 @@ class Job:
                 f"== {mode or 'eager'}: {total / 1e3:.3f} ms of kernels, {sum(n for _, n, _ in table)} of them"
             )
             lines += [f"{t:9.1f} us {n:4d} x {name[:150]}" for t, n, name in table[:60]]
+        for mode, step in self.steps.items():
+            lines += [f"== {mode or 'eager'}: functions of the host, ten steps", _host_profile(step)]
+        if self.told:
+            lines += [f"events: {dict(self.told)}", *(c for c in self.code if c.startswith("# ---- fallback"))]
         return "\n".join(lines)
+
+
+def _host_profile(step: Callable[[], Any]) -> str:
+    profile, text = cProfile.Profile(), io.StringIO()
+    profile.enable()
+    for _ in range(10):
+        step()
+    profile.disable()
+    _wait()
+    pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(25)
+    return "\n".join(text.getvalue().splitlines()[4:])
 
 
 def _wait() -> None:
@@ -502,7 +532,7 @@ def main() -> None:
             caches = {
                 "TORCHINDUCTOR_CACHE_DIR": f"{folder}/{spec.replace(':', '-')}",
                 "OMP_NUM_THREADS": "1",
-                "TORCHINDUCTOR_COMPILE_THREADS": "3",
+                "TORCHINDUCTOR_COMPILE_THREADS": "4",
             }
             errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - read when the job is done
             command = [sys.executable, __file__, "--job", spec, "--out", str(o.out), "--seconds", str(o.seconds)]
