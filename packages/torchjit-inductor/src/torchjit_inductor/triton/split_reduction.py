@@ -196,7 +196,7 @@ def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbo
 def _whole_loop(kernel: LoopKernel, most: int, hints: Mapping[Symbol, int]) -> _Cut | None:
     """A cut where no equal parts are known, as sizes are symbols: each iteration of one loop is a part."""
     worth = [(points([v], hints), n) for n, v in enumerate(kernel.inner)]
-    fitting = [w for w in worth if 2 <= w[0] <= most]
+    fitting = [w for w in worth if 2 <= w[0] <= 4 * most]  # more parts than are worth a program are better than none
     if len(kernel.inner) < 2 or not fitting:
         return None
     chosen = max(fitting)[1]
