@@ -131,6 +131,16 @@ CASES = [(name, False) for name in MODELS if name not in ("checkpointed", "dropo
 CASES += [(name, True) for name in ("all_states", "shared_bias", "checkpointed", "counting", "dropout", "convolutions")]
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Races between libraries are kept: of several threads on a busy machine they are run, and may be decided, anew."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(("name", "training"), CASES)
 def test_results_are_those_of_eager_and_programs_those_of_all_blocks(
     name: str, training: bool, monkeypatch: pytest.MonkeyPatch

