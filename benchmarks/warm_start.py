@@ -8,13 +8,14 @@ Figures are processor seconds of the process on a CPU (its compilers' beside the
 the second; *own* is that over eager's own excess, so that libraries that start are nobody's.
 
     OMP_NUM_THREADS=1 uv run --group models python benchmarks/warm_start.py [--cases bert resnet50] [--phases infer] [--rounds 3]
-    uv run --group models python benchmarks/warm_start.py --device cuda --json warm_start.json
+    uv run --group models python benchmarks/warm_start.py --device cuda --json warm_start.json [--jobs 4 [--gpus 2]]
     OMP_NUM_THREADS=1 uv run --group models python benchmarks/warm_start.py --small --store on      # TORCHJIT_STORE for torchjit's processes
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +199,8 @@ def measure(o: argparse.Namespace) -> Row:
     }
 
 
-def run_fresh(o: argparse.Namespace, case: str, phase: str, compiler: str, folder: str) -> Row:
-    """`measure` in a new process with the caches of this folder; `error` where it failed."""
+def run_fresh(o: argparse.Namespace, case: str, phase: str, compiler: str, folder: str, gpu: int = 0) -> Row:
+    """`measure` in a new process with the caches of this folder, on this GPU if there are several; `error` where it failed."""
     environment = {
         **os.environ,
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/torch",
@@ -206,6 +208,8 @@ def run_fresh(o: argparse.Namespace, case: str, phase: str, compiler: str, folde
         "TORCHJIT_CACHE_DIR": f"{folder}/torchjit",
         "TMPDIR": folder,
     }
+    if o.gpus > 1:
+        environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
     if o.store is not None and compiler == "torchjit":
         environment["TORCHJIT_STORE"] = o.store
     if environment.pop("PYTHONDONTWRITEBYTECODE", None):  # compiling the sources of imports is no part of any figure
@@ -376,16 +380,16 @@ def demands(figures: dict[tuple[str, str], Figures], device: str) -> list[Demand
     return [d for d in made if not math.isnan(d[1])]
 
 
-def run_case(o: argparse.Namespace, case: str, phase: str) -> dict[str, Row]:
+def run_case(o: argparse.Namespace, case: str, phase: str, gpu: int) -> dict[str, Row]:
     """Every process of a case, so many rounds of it, each in folders of its own."""
     rows: dict[str, list[Row]] = {}
     for _ in range(o.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            rows.setdefault("eager", []).append(run_fresh(o, case, phase, "eager", folder))
+            rows.setdefault("eager", []).append(run_fresh(o, case, phase, "eager", folder, gpu))
         for compiler in o.compilers:
             with tempfile.TemporaryDirectory() as folder:
                 for name in ("cold", "warm"):
-                    rows.setdefault(f"{compiler} {name}", []).append(run_fresh(o, case, phase, compiler, folder))
+                    rows.setdefault(f"{compiler} {name}", []).append(run_fresh(o, case, phase, compiler, folder, gpu))
     return {name: median_row(of_rounds) for name, of_rounds in rows.items()}
 
 
@@ -398,6 +402,8 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--small", action="store_true", help="small sizes: whether it runs, not how fast")
     parser.add_argument("--rounds", type=int, default=1, help="medians of so many")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
+    parser.add_argument("--gpus", type=int, default=1, help="over which they are spread")
     parser.add_argument("--seconds", type=float, default=900.0, help="the most that one process may take")
     parser.add_argument("--store", help="TORCHJIT_STORE for torchjit's processes")
     parser.add_argument("--json", type=Path, help="write what every process said here, after each case")
@@ -413,18 +419,21 @@ def main() -> int:
         print(HEAD + "\n|" + "---|" * (HEAD.count("|") - 1))
         figures: dict[tuple[str, str], Figures] = {}
         said: dict[str, dict[str, Row]] = {}
-        for case in o.cases:
-            for phase in o.phases:
-                rows = said[f"{case} {phase}"] = run_case(o, case, phase)
-                for name, row in rows.items():
-                    if "error" in row:
-                        print(f"{case} {phase}, {name}: {row['error']}", file=sys.stderr, flush=True)
-                f = figures[case, phase] = Figures(
-                    {n: r for n, r in rows.items() if "error" not in r}, o.device == "cuda"
-                )
-                print_row(case, phase, f)
-                if o.json is not None:
-                    o.json.write_text(json.dumps(said, indent=1))
+        todo = [(case, phase, i % o.gpus) for i, (case, phase) in enumerate(itertools.product(o.cases, o.phases))]
+
+        def run(job: tuple[str, str, int]) -> None:
+            case, phase, gpu = job
+            rows = said[f"{case} {phase}"] = run_case(o, case, phase, gpu)
+            for name, row in rows.items():
+                if "error" in row:
+                    print(f"{case} {phase}, {name}: {row['error']}", file=sys.stderr, flush=True)
+            f = figures[case, phase] = Figures({n: r for n, r in rows.items() if "error" not in r}, o.device == "cuda")
+            print_row(case, phase, f)
+            if o.json is not None:
+                o.json.write_text(json.dumps(dict(said), indent=1))
+
+        with ThreadPoolExecutor(o.jobs) as pool:
+            list(pool.map(run, todo))
     print("\n| must show | is | at most | |\n|---|---|---|---|")
     made = demands(figures, o.device)
     for what, value, most in made:
