@@ -13,7 +13,6 @@ from typing import final
 
 import attrs
 
-from torchjit_core.expr import Expr
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import (
@@ -21,13 +20,13 @@ from torchjit_inductor.ir.kernel import (
     LoopKernel,
     LoopVar,
     Store,
-    element_count,
     flat_index,
     inner_symbols,
     iterations,
 )
 from torchjit_inductor.ir.values import PASSES, Value
 from torchjit_inductor.schedule.digits import merged
+from torchjit_inductor.schedule.stages import in_memory_order, mean_of, scratch_buffer, stage_kernel
 from torchjit_inductor.steps import KernelStep, Program, Step
 
 __all__ = ["by_channels", "split_groups"]
@@ -116,7 +115,7 @@ class _Groups:
         self.pixels = tuple(v for v in kernel.inner if v is not channels)
         self.inner = {v.symbol for v in kernel.inner}
         reductions = [v for v in kernel.values if v.op == "reduce"]
-        means = [_mean(v) for v in reductions if v.data == "welford_m2"]
+        means = [mean_of(v) for v in reductions if v.data == "welford_m2"]
         self.reductions = tuple(dict.fromkeys((*reductions, *means)))
         self.place = flat_index((*kernel.outer, channels))
         """Of what there is once for each channel."""
@@ -124,9 +123,10 @@ class _Groups:
     def stages(self) -> tuple[tuple[LoopKernel, ...], tuple[Buffer, ...]]:
         """The kernels, and the buffers between them."""
         early, results, late = _stages(self.kernel.stores)
-        parts = {v: self._scratch(f"channel{n}", v) for n, v in enumerate(self.reductions)}
+        each = (*self.kernel.outer, self.channels)
+        parts = {v: scratch_buffer(self.kernel, f"channel{n}", v, each) for n, v in enumerate(self.reductions)}
         shared = self._shared_by_pixels([s.value for s in late])
-        spread = {v: self._scratch(f"group{n}", v) for n, v in enumerate(shared)}
+        spread = {v: scratch_buffer(self.kernel, f"group{n}", v, each) for n, v in enumerate(shared)}
         joined = {v: self._join(v, {r: self._load(b, r) for r, b in parts.items()}) for v in self.reductions}
         known = {v: self._load(b, v) for v, b in spread.items()}
         outer = self.kernel.outer
@@ -135,13 +135,12 @@ class _Groups:
         second += [Store(b.name, self.place, _with(v, joined)) for v, b in spread.items()]
         third = [attrs.evolve(s, value=_with(s.value, known)) for s in late]
         kernels = [
-            self._stage("channels", (*outer, self.channels), self.pixels, [*early, *first]),
-            self._stage("groups", outer, (self.channels,), second),
+            stage_kernel(self.kernel, "channels", each, self.pixels, [*early, *first]),
+            stage_kernel(self.kernel, "groups", outer, (self.channels,), second),
         ]
         if third:
-            kernels.append(
-                self._stage("apply", _in_memory_order((*outer, *self.kernel.inner), third[0].index), (), third)
-            )
+            loops = in_memory_order((*outer, *self.kernel.inner), third[0].index)
+            kernels.append(stage_kernel(self.kernel, "apply", loops, (), third))
         return tuple(kernels), (*parts.values(), *spread.values())
 
     def _shared_by_pixels(self, values: Sequence[Value]) -> list[Value]:
@@ -163,37 +162,11 @@ class _Groups:
         if value.data != "welford_m2":
             return ir.reduce(value.data, parts[value])
         pixels = ir.constant(float(iterations(self.pixels).value or 0), value.dtype)
-        between = ir.reduce("welford_m2", parts[_mean(value)]) * pixels
+        between = ir.reduce("welford_m2", parts[mean_of(value)]) * pixels
         return ir.reduce("sum", parts[value]) + between
-
-    def _scratch(self, name: str, value: Value) -> Buffer:
-        sizes = tuple(v.size for v in (*self.kernel.outer, self.channels))
-        strides = tuple(element_count(sizes[n + 1 :]) for n in range(len(sizes)))
-        return Buffer(f"{self.kernel.name}_{name}", value.dtype, self.kernel.device, sizes, strides)
 
     def _load(self, buffer: Buffer, value: Value) -> Value:
         return ir.load(buffer.name, self.place, value.dtype)
-
-    def _stage(
-        self, name: str, outer: Sequence[LoopVar], inner: Sequence[LoopVar], stores: Sequence[Store]
-    ) -> LoopKernel:
-        stem, _, number = self.kernel.name.rpartition("_")
-        full = f"{stem}_{name}_{number}" if number.isdigit() else f"{self.kernel.name}_{name}"
-        return attrs.evolve(self.kernel, name=full, outer=tuple(outer), inner=tuple(inner), stores=tuple(stores))
-
-
-def _in_memory_order(loops: Sequence[LoopVar], index: Expr) -> list[LoopVar]:
-    """The loops, the one with the largest step first; as they are where a step is not known."""
-    steps = [stride(index, v.symbol) for v in loops]
-    known = [step.value for step in steps if step is not None and step.value is not None]
-    if len(known) < len(loops):
-        return list(loops)
-    return [loops[n] for n in sorted(range(len(loops)), key=lambda n: -known[n])]
-
-
-def _mean(m2: Value) -> Value:
-    """The mean that belongs to a sum of squared distances."""
-    return ir.reduce("welford_mean", m2.args[0])
 
 
 def _with(root: Value, replaced: Mapping[Value, Value]) -> Value:

@@ -16,10 +16,11 @@ from torchjit_core.expr import Expr, Symbol, as_expr, constant, minimum
 from torchjit_inductor.estimates import estimate, points
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir import values as ir
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count, flat_index, iterations
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, flat_index, iterations
 from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.schedule.digits import merged, with_split_loops
+from torchjit_inductor.schedule.stages import in_memory_order, mean_of, scratch_buffer, stage_kernel
 from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
 from torchjit_inductor.triton.plan import CACHED, MULTIPROCESSORS, reads_columns, two_each, walks_columns
@@ -359,7 +360,7 @@ class _Split:
         self.stores = any(_stage_of(s) == 0 for s in kernel.stores)
         self.inside = ir.apply("lt", ir.index_value(self.position), ir.index_value(total))
         reductions = _reductions(kernel)
-        means = [_mean(v) for v in reductions if v.data == "welford_m2"]
+        means = [mean_of(v) for v in reductions if v.data == "welford_m2"]
         self.reductions = list(dict.fromkeys((*reductions, *means)))
         walked = (self.rest if v is self.cut else v for v in kernel.inner if v not in cut.lanes)
         self.inner = tuple(v for v in walked if v.size.value != 1)
@@ -370,20 +371,20 @@ class _Split:
         """The kernels, and the scratch buffers."""
         early, middle, late = ([s for s in self.kernel.stores if _stage_of(s) == n] for n in range(3))
         used = [v for v in self.reductions if any(v in ir.walk(s.value) for s in late)]
-        whole = {v: self._scratch(f"whole{n}", v, self.kernel.outer) for n, v in enumerate(used)}
+        whole = {v: scratch_buffer(self.kernel, f"whole{n}", v, self.kernel.outer) for n, v in enumerate(used)}
         known = [(b.name, v) for v, b in whole.items()]
         if not self._apart:
             outer = [*middle, *(Store(name, flat_index(self.kernel.outer), v, outer=True) for name, v in known)]
-            first = self._stage("statistics", self.kernel.outer, self.inner, [*early, *outer])
+            first = stage_kernel(self.kernel, "statistics", self.kernel.outer, self.inner, [*early, *outer])
             return (first, self._apply(early, late, whole)), tuple(whole.values())
-        scratch = {v: self._scratch(f"part{n}", v, self._columns) for n, v in enumerate(self.reductions)}
+        scratch = {v: scratch_buffer(self.kernel, f"part{n}", v, self._columns) for n, v in enumerate(self.reductions)}
         partial = self._partial(early, scratch)
         offset = flat_index(self._columns)
         loads = {v: ir.load(b.name, offset, v.dtype) for v, b in scratch.items()}
         joined = {v: self._second(v, loads) for v in self.reductions}
         outer = [attrs.evolve(s, value=ir.substitute(s.value, {}, joined.get)) for s in middle]
         outer += [Store(name, flat_index(self.kernel.outer), joined[v], outer=True) for name, v in known]
-        join = self._stage("join", self.kernel.outer, self._apart, outer)
+        join = stage_kernel(self.kernel, "join", self.kernel.outer, self._apart, outer)
         kernels = (partial, join, self._apply(early, late, whole)) if late else (partial, join)
         return kernels, (*scratch.values(), *whole.values())
 
@@ -405,7 +406,7 @@ class _Split:
             attrs.evolve(s, index=s.index.substitute(self.clamped), value=ir.substitute(s.value, self.clamped))
             for s in early
         ]
-        return self._stage("partial", self._columns, self.inner, stores)
+        return stage_kernel(self.kernel, "partial", self._columns, self.inner, stores)
 
     def _apply(self, early: Sequence[Store], late: Sequence[Store], whole: Mapping[Value, Buffer]) -> LoopKernel:
         """Does what needs joined results at every inner point."""
@@ -413,16 +414,9 @@ class _Split:
         known = {v: ir.load(b.name, flat_index(kernel.outer), v.dtype) for v, b in whole.items()}
         stores = self._from_memory([attrs.evolve(s, value=ir.substitute(s.value, {}, known.get)) for s in late], early)
         if any(v.op == "reduce" for v in ir.walk(*(s.value for s in stores))):
-            return merged(self._stage("apply", kernel.outer, kernel.inner, stores))
-        loops = _memory_order((*kernel.outer, *kernel.inner), stores[0].index)
-        return merged(self._stage("apply", loops, (), stores))
-
-    def _stage(
-        self, name: str, outer: Sequence[LoopVar], inner: Sequence[LoopVar], stores: Sequence[Store]
-    ) -> LoopKernel:
-        stem, _, number = self.kernel.name.rpartition("_")
-        full = f"{stem}_{name}_{number}" if number.isdigit() else f"{self.kernel.name}_{name}"
-        return attrs.evolve(self.kernel, name=full, outer=tuple(outer), inner=tuple(inner), stores=tuple(stores))
+            return merged(stage_kernel(self.kernel, "apply", kernel.outer, kernel.inner, stores))
+        loops = in_memory_order((*kernel.outer, *kernel.inner), stores[0].index)
+        return merged(stage_kernel(self.kernel, "apply", loops, (), stores))
 
     def _from_memory(self, late: list[Store], early: Sequence[Store]) -> list[Store]:
         """The last stage's stores, with what the first one has stored read from there where that is less than what it is made of."""
@@ -441,11 +435,6 @@ class _Split:
         loops = {v.symbol for v in (*self.kernel.outer, *self.kernel.inner)}
         found = {v for v in ir.walk(*(s.value for s in stores)) if v.op == "load" and loops <= v.symbols}
         return sum(self.buffers[v.data.buffer].dtype.itemsize for v in found)
-
-    def _scratch(self, name: str, value: Value, loops: tuple[LoopVar, ...]) -> Buffer:
-        sizes = tuple(v.size for v in loops)
-        strides = tuple(element_count(sizes[n + 1 :]) for n in range(len(sizes)))
-        return Buffer(f"{self.kernel.name}_{name}", value.dtype, self.kernel.device, sizes, strides)
 
     def _first(self, value: Value) -> Value:
         """The reduction of one part."""
@@ -485,19 +474,5 @@ class _Split:
         size = iterations(self.inner)
         known = None if size.value is None else ir.constant(float(size.value), value.dtype)
         count = known or ir.cast(ir.index_value(size), value.dtype)
-        between = ir.apply("mul", ir.reduce("welford_m2", loads[_mean(value)]), count)
+        between = ir.apply("mul", ir.reduce("welford_m2", loads[mean_of(value)]), count)
         return ir.apply("add", ir.reduce("sum", loads[value]), between)
-
-
-def _memory_order(loops: Sequence[LoopVar], index: Expr) -> list[LoopVar]:
-    """The loops, the one with the largest stride first; in the given order where strides are not known."""
-    strides = [stride(index, v.symbol) for v in loops]
-    if None in strides:
-        return list(loops)
-    worth = [estimate(s, {}) for s in strides if s is not None]
-    return [loops[n] for n in sorted(range(len(loops)), key=lambda n: -worth[n])]
-
-
-def _mean(m2: Value) -> Value:
-    """The mean that belongs to a sum of squared distances."""
-    return ir.reduce("welford_mean", m2.args[0])
