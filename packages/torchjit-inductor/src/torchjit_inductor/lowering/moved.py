@@ -15,7 +15,7 @@ from torchjit_inductor.ir.kernel import Store
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.tensors import Index, Lowered, Metas, Strided, TensorMeta, contiguous_strides
 from torchjit_inductor.lowering.views import dim_of
-from torchjit_inductor.steps import KernelStep
+from torchjit_inductor.steps import KernelStep, Step
 
 __all__ = ["moved_rows"]
 
@@ -81,17 +81,25 @@ def _joined(b: Builder, node: torch.fx.Node, env: Mapping[torch.fx.Node, Any], m
 def _step_of_rows(b: Builder, node: Any, env: Mapping[torch.fx.Node, Any]) -> int | None:
     """Which of the steps so far computes the node, row by row, for one reader, into memory of its own."""
     place = env.get(node) if isinstance(node, torch.fx.Node) else None
-    if not isinstance(place, Strided) or len(node.users) > 1 or place.offset.value != 0:
-        return None
-    if place.sizes != b.buffers[place.buffer].sizes or place.strides != contiguous_strides(place.sizes):
+    if not isinstance(place, Strided) or len(node.users) > 1 or not _is_whole(b, place):
         return None
     found = [k for k, step in enumerate(b.steps) if place.buffer in (*step.reads, *step.writes)]
-    step = b.steps[found[0]] if len(found) == 1 else None
+    return found[0] if len(found) == 1 and _stores_rows(b.steps[found[0]], place) else None
+
+
+def _is_whole(b: Builder, place: Strided) -> bool:
+    """Is it all of its buffer, in rows?"""
+    if place.offset.value != 0 or place.sizes != b.buffers[place.buffer].sizes:
+        return False
+    return place.strides == contiguous_strides(place.sizes)
+
+
+def _stores_rows(step: Step, place: Strided) -> bool:
+    """Does the step compute something row by row and store it there element by element?"""
     if not isinstance(step, KernelStep) or not step.kernel.inner or step.names:
-        return None
+        return False
     store = _store_to(step, place)
-    plain = store is not None and store.mode == "set" and not store.outer and not store.positions
-    return found[0] if plain else None
+    return store is not None and store.mode == "set" and not store.outer and not store.positions
 
 
 def _store_to(step: KernelStep, place: Strided) -> Store | None:

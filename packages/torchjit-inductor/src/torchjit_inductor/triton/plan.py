@@ -312,25 +312,23 @@ def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
     warps = max(1, min(8, block // 256))
     if warps == 8 and facts.itemsize == 4 and _fits_alone(facts):
         return TilePlan(kernel.outer, (Axis("r", kernel.inner, ALONE, looped=True),), num_warps=32)
-    if warps == 8:
-        # Fewer, larger programs where that keeps what they read twice in the cache.
-        more = next((n for n in (1, 2, 4) if _resident_bytes(facts, warps * n) <= CACHED), 1)
-        # Few programs that read much twice fill more of the GPU, where that means little work beyond the ends of rows.
-        fills = facts.count(kernel.outer) * warps * 2 * 32 <= MULTIPROCESSORS * THREADS
-        if (
-            more == 1
-            and fills
-            and _resident_bytes(facts, warps)
-            and _waste(facts.count(kernel.inner), 2 * block) <= 1.1
-        ):
-            more = 2
-        # Many rows that no cache holds: what the second pass finds there is the end of a row, and less the more rows are under way.
-        many = facts.count(kernel.outer) >= 8 * MULTIPROCESSORS and _waste(facts.count(kernel.inner), 4 * block) <= 1.1
-        if more == 1 and many and _resident_bytes(facts, warps):
-            more = 4
-        warps, block = warps * more, block * more
-    r = Axis("r", kernel.inner, block, looped=True)
-    return TilePlan(kernel.outer, (r,), num_warps=warps)
+    more = _larger(facts, warps, block) if warps == 8 else 1
+    r = Axis("r", kernel.inner, block * more, looped=True)
+    return TilePlan(kernel.outer, (r,), num_warps=warps * more)
+
+
+def _larger(facts: _Facts, warps: int, block: int) -> int:
+    """How many times as large programs and blocks best are where rows are read twice."""
+    # Fewer, larger programs where that keeps what they read twice in the cache.
+    more = next((n for n in (1, 2, 4) if _resident_bytes(facts, warps * n) <= CACHED), 1)
+    if more > 1 or not _resident_bytes(facts, warps):
+        return more
+    rows, length = facts.count(facts.kernel.outer), facts.count(facts.kernel.inner)
+    # Many rows that no cache holds: what the second pass finds there is the end of a row, and less the more rows are under way.
+    if rows >= 8 * MULTIPROCESSORS and _waste(length, 4 * block) <= 1.1:
+        return 4
+    # Few programs that read much twice fill more of the GPU, where that means little work beyond the ends of rows.
+    return 2 if rows * warps * 2 * 32 <= MULTIPROCESSORS * THREADS and _waste(length, 2 * block) <= 1.1 else 1
 
 
 def _fits_alone(facts: _Facts) -> bool:
@@ -430,42 +428,65 @@ def _persistent_plan(facts: _Facts, block: int, tile: int = 2048, per_warp: int 
 
 
 def _column_plan(facts: _Facts) -> TilePlan:
-    kernel = facts.kernel
-    last = facts.count(kernel.outer[-1:])
-    large = _large(facts)
-    along = [facts.buffers[name].dtype.itemsize for name, i in large if facts.unit(i, kernel.outer[-1])]
-    welford = any(v.op == "reduce" and v.data.startswith("welford") for v in kernel.values)
-    # 128 bytes of each row. Where means are joined, with three accumulators, fewer and longer threads are faster.
-    line = WELFORD_LINE if welford and facts.itemsize == 4 else 128
-    columns = min(power_of_two(last), line // max(along, default=facts.itemsize))
-    inner = facts.count(kernel.inner)
-    others = facts.count(kernel.outer[:-1])
-    while columns > 16 and others * -(-last // columns) < MULTIPROCESSORS:
-        columns //= 2
-    tile = 4096
+    """Programs of several columns."""
+    kernel, large = facts.kernel, _large(facts)
+    columns, rows = _column_tile(facts, large)
+    size = iterations(kernel.inner).value
+    looped = size is None or size > rows
+    axes = (Axis("x", kernel.outer[-1:], columns), Axis("r", kernel.inner, rows, looped=looped))
+    several = sum(1 for v in facts.loads if (v.data.buffer, v.data.index) in large) >= 2
+    if several and looped and rows * columns == 4096 and two_each(_column_programs(facts, columns)):
+        # All of them run at once if a thread has 64 registers, with 8 elements of each tensor.
+        return TilePlan(kernel.outer[:-1], axes, num_warps=16, registers=64)
+    warps = max(1, min(8, rows * columns // (1024 if _joins_means(kernel) else 512)))
+    return TilePlan(kernel.outer[:-1], axes, num_warps=warps)
+
+
+def _column_tile(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> tuple[int, int]:
+    """How many columns and rows a tile has, of these accesses."""
+    columns, tile = _line_of_columns(facts, large), 4096
     if (
         _adds_one_tensor(facts, large)
-        and all(_begins_evenly(facts, index, kernel.outer[-1]) for _, index in large)
-        and others * -(-last // (2 * columns)) >= 8 * MULTIPROCESSORS
-        and 2 * columns <= last
+        and all(_begins_evenly(facts, index, facts.kernel.outer[-1]) for _, index in large)
+        and _fills_many(facts, 2 * columns)
     ):
         # Each thread has more to wait for at once. Where rows begin anywhere that makes them slower.
         columns, tile = 2 * columns, 8192
-    rows = max(2, min(tile // columns, power_of_two(inner)))
-    while rows * columns < 2048 and 2 * columns <= last and others * -(-last // (2 * columns)) >= 8 * MULTIPROCESSORS:
+    rows = max(2, min(tile // columns, power_of_two(facts.count(facts.kernel.inner))))
+    while rows * columns < 2048 and _fills_many(facts, 2 * columns):
         columns *= 2  # short sums: threads have several of them, rather than one a part
-    size = iterations(kernel.inner).value
-    if welford and size is not None and size <= 2 * rows:
+    size = iterations(facts.kernel.inner).value
+    if _joins_means(facts.kernel) and size is not None and size <= 2 * rows:
         rows = max(2, power_of_two(size))  # in registers: two sums are less work than joining means
-    looped = size is None or size > rows
-    r = Axis("r", kernel.inner, rows, looped=looped)
-    x = Axis("x", kernel.outer[-1:], columns)
-    several = sum(1 for v in facts.loads if (v.data.buffer, v.data.index) in large) >= 2
-    if several and looped and rows * columns == 4096 and two_each(others * -(-last // columns)):
-        # All of them run at once if a thread has 64 registers, with 8 elements of each tensor.
-        return TilePlan(kernel.outer[:-1], (x, r), num_warps=16, registers=64)
-    warps = max(1, min(8, rows * columns // (1024 if welford else 512)))
-    return TilePlan(kernel.outer[:-1], (x, r), num_warps=warps)
+    return columns, rows
+
+
+def _line_of_columns(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> int:
+    """As many columns as make 128 bytes of each row, or fewer where there would be too few programs."""
+    last = facts.kernel.outer[-1]
+    along = [facts.buffers[name].dtype.itemsize for name, index in large if facts.unit(index, last)]
+    # Where means are joined, with three accumulators, fewer and longer threads are faster.
+    line = WELFORD_LINE if _joins_means(facts.kernel) and facts.itemsize == 4 else 128
+    columns = min(power_of_two(facts.count([last])), line // max(along, default=facts.itemsize))
+    while columns > 16 and _column_programs(facts, columns) < MULTIPROCESSORS:
+        columns //= 2
+    return columns
+
+
+def _column_programs(facts: _Facts, columns: int) -> int:
+    """How many programs there are of so many columns."""
+    outer = facts.kernel.outer
+    return facts.count(outer[:-1]) * -(-facts.count(outer[-1:]) // columns)
+
+
+def _fills_many(facts: _Facts, columns: int) -> bool:
+    """Are there many programs of so many columns for each multiprocessor?"""
+    fits = columns <= facts.count(facts.kernel.outer[-1:])
+    return fits and _column_programs(facts, columns) >= 8 * MULTIPROCESSORS
+
+
+def _joins_means(kernel: LoopKernel) -> bool:
+    return any(v.op == "reduce" and v.data.startswith("welford") for v in kernel.values)
 
 
 def _adds_one_tensor(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:

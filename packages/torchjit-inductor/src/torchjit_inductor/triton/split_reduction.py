@@ -167,19 +167,43 @@ def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbo
     if not _joinable(kernel) or not points((*kernel.outer, *kernel.inner), hints):
         return None
     lanes = _lanes(kernel, buffers, hints)
-    along = points(lanes, hints)
-    outer, inner = points(kernel.outer, hints) * along, points(kernel.inner, hints) // along
     apart = bool(lanes) or _reads_twice(kernel, buffers, hints)
-    early = any(_stage_of(s) == 0 for s in kernel.stores)
-    across = walks_columns(kernel, buffers, hints) or (not early and reads_columns(kernel, buffers, hints))
-    columns = _COLUMNS if apart or across else 1
-    programs = max(1, outer // columns)
-    # Programs that join means have fewer threads, and many results are joined by many programs.
-    wanted = 2 * _PROGRAMS if columns > 1 and programs > _MANY and _joins_means(kernel) else _PROGRAMS
-    most = min(wanted // programs, inner * columns // _SMALLEST)
+    columns = _COLUMNS if apart or _across(kernel, buffers, hints) else 1
+    along = points(lanes, hints)
+    programs = max(1, points(kernel.outer, hints) * along // columns)
+    most = _most_parts(kernel, programs, points(kernel.inner, hints) // along, columns)
     if not apart and (programs >= _enough(kernel) or most < 2):
         return None
-    several = columns > 1 and _reads(kernel, _first_operands(kernel), lanes) >= 2
+    best = _longest(kernel, lanes, most, programs, columns > 1, hints)
+    if best.parts == 1 and not apart:
+        return _whole_loop(kernel, most, hints)
+    return best
+
+
+def _across(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
+    """Does a program of the first stage hold several columns?"""
+    early = any(_stage_of(s) == 0 for s in kernel.stores)
+    return walks_columns(kernel, buffers, hints) or (not early and reads_columns(kernel, buffers, hints))
+
+
+def _most_parts(kernel: LoopKernel, programs: int, inner: int, columns: int) -> int:
+    """Into how many parts the work of each program is worth being cut.
+
+    Args:
+        programs: without a cut.
+        inner: points that a column has.
+        columns: that a program has.
+    """
+    # Programs that join means have fewer threads, and many results are joined by many programs.
+    wanted = 2 * _PROGRAMS if columns > 1 and programs > _MANY and _joins_means(kernel) else _PROGRAMS
+    return min(wanted // programs, inner * columns // _SMALLEST)
+
+
+def _longest(
+    kernel: LoopKernel, lanes: tuple[LoopVar, ...], most: int, programs: int, columns: bool, hints: Mapping[Symbol, int]
+) -> _Cut:
+    """The cut of the inner loop that gives the most parts, up to `most`; other arguments as of `_cut` and `_most_parts`."""
+    several = columns and _reads(kernel, _first_operands(kernel), lanes) >= 2
     even = _needs_even_parts(kernel)
     cuts = [
         _Cut(
@@ -188,10 +212,7 @@ def _cut(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbo
         for position, v in enumerate(kernel.inner)
         if v not in lanes
     ]
-    best = max(cuts, key=lambda cut: cut.parts)
-    if best.parts == 1 and not apart:
-        return _whole_loop(kernel, most, hints)
-    return best
+    return max(cuts, key=lambda cut: cut.parts)
 
 
 def _whole_loop(kernel: LoopKernel, most: int, hints: Mapping[Symbol, int]) -> _Cut | None:
