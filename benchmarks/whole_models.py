@@ -5,7 +5,7 @@
 A diffusion U-Net, DeBERTa-v2, a mixture of experts, recurrent layers over 512 steps, decoding of one token with Llama's shapes (`decode_loop.py`), and a chain of
 small kernels, which says what a launch costs. Every pair of program and compiler is a process of its own. All of them build and compile at once; then each times its
 steps alone, then each profiles one step alone. `ms` is the median by events of the device over single steps with an empty queue, `host` the time until a step's
-calls return; `queued` is the share of a step in ten without a wait. `folder/NAME.txt` lists the kernels of one step; `folder/NAME-code.txt` holds what torchjit generated.
+calls return; `queued` is the share of a step in ten without a wait. `folder/NAME.txt` lists the kernels of one step, functions of the host, and which recordings were made, timed and dropped; `folder/NAME-code.txt` holds what torchjit generated.
 """
 
 from __future__ import annotations
@@ -266,6 +266,7 @@ class Job:
         self.kwargs = {k: _moved(v, self.dtype) for k, v in kwargs.items()}
         self.train, self.name, self.told = phase == "train", name, collections.Counter[str]()
         self.code: list[str] = []
+        self.decisions: list[str] = []
         self.row: dict[str, Any] = {}
         self.steps: dict[str, Callable[[], Any]] = {}
         if compiler == "torchjit":
@@ -304,8 +305,10 @@ class Job:
 
         def listener(kind: str, fields: dict[str, Any]) -> None:
             self.told[kind] += 1
-            if kind in ("fallback", "graph_break", "cudagraph_timed"):
-                self.code.append(f"# ---- {kind} { {k: v for k, v in fields.items() if k != 'time'} }")
+            if kind in ("fallback", "graph_break", "cudagraph_timed", "cudagraph_captured"):
+                line = f"# ---- {kind} { {k: v for k, v in fields.items() if k not in ('time', 'compile_id')} }"
+                self.code.append(line)
+                self.decisions.append(line)
             elif fields.get("source") and kind in ("host_program", "kernel"):
                 self.code.append(
                     f"# ---- {kind} {fields.get('graph', '')} {fields.get('name', '')}\n{fields['source']}"
@@ -351,6 +354,7 @@ class Job:
         import torchjit_cudagraphs
 
         torchjit_cudagraphs.reset()
+        self.decisions.append("# ---- beside nobody:")
         for step in self.steps.values():
             for _ in range(8):
                 step()
@@ -412,7 +416,7 @@ class Job:
         for mode, step in self.steps.items():
             lines += [f"== {mode or 'eager'}: functions of the host, ten steps", _host_profile(step)]
         if self.told:
-            lines += [f"events: {dict(self.told)}", *(c for c in self.code if c.startswith("# ---- fallback"))]
+            lines += [f"events: {dict(self.told)}", *self.decisions]
         return "\n".join(lines)
 
 
