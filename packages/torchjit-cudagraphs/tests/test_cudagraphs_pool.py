@@ -277,24 +277,24 @@ def test_after_a_failed_capture_the_pool_replays_and_records_no_more() -> None:
 def test_a_recording_that_does_not_pay_is_dropped() -> None:
     driver = SimulatedDriver()
     f = make(GraphPool(driver), lambda i: [i[0] + 1], 1, warmup_calls=2, measure=True)
-    driver.seconds = [1.0, 2.5, 2.0, 3.0]
+    driver.seconds = [1e-5, 2.5e-5, 2e-5, 3e-5]
     details: list[str] = []
     with listen(lambda kind, fields: details.append(fields["detail"]) if kind == "fallback" else None):
         for n in range(8):
             assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
-    assert details == ["1000.000 ms without, 2000.000 ms with one, which copies 16 bytes"]
+    assert details == ["0.010 ms without, 0.020 ms with one, which copies 16 bytes"]
     assert f.recordings == 0 and driver.captures == 1
 
 
 def test_a_recording_that_pays_stays() -> None:
     driver = SimulatedDriver()
     f = make(GraphPool(driver), lambda i: [i[0] + 1], 1, warmup_calls=2, measure=True)
-    driver.seconds = [2.0, 9.0, 1.0, 9.0]  # the first replay that is timed was disturbed
+    driver.seconds = [2e-4, 9e-4, 1e-4, 9.0]  # the first replay that is timed was disturbed
     told: list[Any] = []
     with listen(lambda kind, fields: told.append(fields) if kind == "cudagraph_timed" else None):
         for n in range(8):
             assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
-    assert [(f["plain"], f["replay"], f["kept"]) for f in told] == [(2.0, 1.0, True)]
+    assert [(f["plain"], f["replay"], f["kept"]) for f in told] == [(2e-4, 1e-4, True)]
     assert f.recordings == 1 and driver.seconds == [9.0]
 
 
@@ -506,6 +506,26 @@ def test_a_slower_replay_that_copies_little_was_disturbed() -> None:
     assert f.recordings == 1 and not driver.seconds
 
 
+@pytest.mark.parametrize(
+    "plain, replays, copied, pays",
+    [
+        pytest.param(5e-3, [2e-2], 1 << 10, True, id="many launches, copies of nothing: whatever was measured"),
+        pytest.param(5e-3, [4e-3], 1 << 30, True, id="faster in spite of its copies"),
+        pytest.param(5e-3, [6e-3, 7e-3], 1 << 29, None, id="two of three"),
+        pytest.param(5e-3, [6e-3, 7e-3, 6e-3], 1 << 29, False, id="its copies make it slower"),
+        pytest.param(5e-3, [3e-2, 7e-2, 4e-2], 1 << 29, None, id="copies do not explain so much"),
+        pytest.param(5e-3, [3e-2] * 16, 1 << 29, True, id="nor ever"),
+        pytest.param(2e-5, [5e-5] * 3, 1 << 10, False, id="few launches: the host takes longer"),
+        pytest.param(2e-5, [9e-4] * 3, 1 << 10, None, id="not that much longer"),
+        pytest.param(6e-4, [9e-4] * 3, 1 << 10, None, id="half a millisecond of launches"),
+    ],
+)
+def test_a_recording_is_dropped_for_what_it_can_cost_only(
+    plain: float, replays: list[float], copied: int, pays: bool | None
+) -> None:
+    assert record_module._pays(plain, replays, copied) is pays
+
+
 def test_a_backward_whose_forward_ran_without_a_recording_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_module, "_SAVED_ELSEWHERE", 1 << 10)
     driver = SimulatedDriver()
@@ -552,7 +572,7 @@ def test_the_pool_is_given_up_with_its_last_recording(monkeypatch: pytest.Monkey
     held = []
     for n in range(8):
         if made:
-            made[0].seconds = [1.0] if n == 1 else [2.0]  # the second call is timed, and then replays
+            made[0].seconds = [1e-5] if n == 1 else [2e-5]  # the second call is timed, and then replays
         held.append(f(torch.full((4,), float(n)))[0])
         assert held[-1].tolist() == [n + 1.0] * 4
         if n < 5:

@@ -41,17 +41,23 @@ __torchjit_writes_from__ = 0
 
 _Key = tuple[Any, ...]
 _NO_SLOWER = 1.02
-"""A replay may take this much of the time of the call without a CUDA graph, where its copies could be the reason."""
+"""A replay may take this much of the time of the call without a CUDA graph, where it could be the slower one."""
 _DISTURBED = 1.3
-"""And this much where they could not: the same kernels, launched at once, are slower because of other programs only."""
+"""And this much where its copies could not be the reason."""
 _COPIED_PER_SECOND = 5e11
 """Bytes: copies take less time than this says."""
+_HOST = 2e-5
+"""Seconds that a replay takes the host beyond what a call takes it that launches next to nothing."""
+_EXPLAINED = 5
+"""A loss of more than this many times of what a replay adds comes from other programs."""
 _SAVED_ELSEWHERE = 64 << 20
 """Bytes that a backward may copy: what its forward saved outside the pool."""
 _NAMED = 3
 """So many inputs are named in a message."""
 _TRIALS = 3
 """So many replays must be slower before a recording is dropped: other programs on the device delay single ones."""
+_MOST_TRIALS = 16
+"""A recording is kept after so many: other programs make a comparison impossible, and launching at once what was launched one by one rarely loses."""
 
 
 def record(
@@ -247,17 +253,16 @@ class Recorded:
             return recording.run(inputs)
         results, seconds = pool.driver.timed(lambda: recording.run(inputs))
         copied = recording.inputs.bytes_copied()
-        allowed = _NO_SLOWER if copied > (_NO_SLOWER - 1) * plain * _COPIED_PER_SECOND else _DISTURBED
-        recording.decided = seconds <= plain * allowed
-        if not recording.decided:
-            recording.slow.append(seconds)
-            if len(recording.slow) < _TRIALS:
-                return results
+        recording.times.append(seconds)
+        pays = _pays(plain, recording.times, copied)
+        if pays is None:
+            return results
+        recording.decided = pays
+        best = min(recording.times)
+        emit("cudagraph_timed", plain=plain, replay=best, bytes_copied=copied, kept=pays, **self._of)
+        if not pays:
             self._useless.add(key)
             self._drop(pool, key)
-        best = min([seconds, *recording.slow])
-        emit("cudagraph_timed", plain=plain, replay=best, bytes_copied=copied, kept=recording.decided, **self._of)
-        if not recording.decided:
             detail = f"{plain * 1e3:.3f} ms without, {best * 1e3:.3f} ms with one, which copies {copied} bytes"
             self._tell(DOES_NOT_PAY, detail)
         return results
@@ -365,6 +370,27 @@ class Recorded:
         if why.id not in self._told:
             self._told.add(why.id)
             _emit_fallback(why, detail, **self._of)
+
+
+def _pays(plain: float, replays: Sequence[float], copied: int) -> bool | None:
+    """Is a recording faster than the call that it replaces? None: another replay has to tell.
+
+    A replay launches the same kernels at once, so it can only lose by its copies and by what it takes the host. Where that is little beside
+    the call's time, it is kept whatever was measured; and a loss that this does not explain comes from other programs, so it says nothing.
+
+    Args:
+        plain: seconds of a call without a CUDA graph.
+        replays: seconds of each replay.
+        copied: bytes of inputs that a replay copies.
+    """
+    copies = copied / _COPIED_PER_SECOND
+    little = (_NO_SLOWER - 1) * plain
+    if copies + _HOST <= little or min(replays) <= plain * (_NO_SLOWER if copies > little else _DISTURBED):
+        return True
+    explained = [s for s in replays if s <= plain + _EXPLAINED * (copies + _HOST)]
+    if len(explained) >= _TRIALS:
+        return False
+    return True if len(replays) >= _MOST_TRIALS else None
 
 
 _recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()

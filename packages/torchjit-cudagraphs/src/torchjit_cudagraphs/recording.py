@@ -32,7 +32,7 @@ class Recording:
 
     Attributes:
         replays: how many there were.
-        slow: seconds of replays that were slower than the call without a CUDA graph.
+        times: seconds of the replays that were timed.
         decided: is it known to pay?
         kept: blocks that a replay leaves alone.
         results: blocks that hold results while those live.
@@ -48,7 +48,7 @@ class Recording:
         fixed_layouts: bool,
     ) -> None:
         self.pool, self.replays = pool, 0
-        self.slow: list[float] = []
+        self.times: list[float] = []
         self.decided = False
         described: dict[int, PooledTensor] = {}
         for position, value in enumerate(inputs):
