@@ -21,7 +21,7 @@ from torchjit_core.events import activity, emit
 from torchjit_inductor.convolution_algorithms import with_measured_algorithm
 from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.layouts import image_and_weight, value_of
-from torchjit_inductor.lowering.window_sums import SQUARES
+from torchjit_inductor.lowering.window_sums import has_library_kernel
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.triton.timing import device_seconds
 
@@ -41,9 +41,9 @@ FEW_CHANNELS = 8
 ALIGNED = 4
 """Where their number is no multiple of this, cuDNN converts images of either layout."""
 OF_DEPTHWISE = -10.0
-"""Gradients of depthwise convolutions of other windows than squares of 3, 5 and 7 take six to ten times as long with their channels innermost."""
+"""Depthwise convolutions that cuDNN has no kernel for: their gradients take six to ten times as long with their channels innermost."""
 WIDEST_GRADIENT = 5
-"""In float32 the gradients of wider windows take twice as long."""
+"""In float32 the gradients of depthwise convolutions with wider windows take twice as long."""
 POINTWISE_ROWS = 784
 """Elements of a channel from which a convolution of single elements is a product that is as fast in either layout."""
 MOST_BYTES = 2**28
@@ -93,18 +93,26 @@ def estimated_gain(node: torch.fx.Node) -> float:
 def _share(x: torch.Tensor, weight: torch.Tensor, options: Sequence[Any], *, forward: bool) -> float:
     """The bytes that channels-last images save, as a share of a pass over each image."""
     stride, _, dilation, _, _, groups = options
-    window = tuple(weight.shape[2:])
+    of_elements = set(weight.shape[2:]) == {1}
     if _is_depthwise(weight, groups):
-        square = len(window) == 2 and window[0] == window[1] and window[0] in SQUARES and weight.shape[0] == groups
-        slow = x.dtype == torch.float32 and not forward and square and window[0] > WIDEST_GRADIENT
-        return 1.0 if square and not slow and set(dilation) == {1} else OF_DEPTHWISE
+        return _depthwise_share(x.dtype, weight, dilation, groups, forward=forward)
     if groups != 1:
-        return OF_GROUPED_PRODUCTS if set(window) == {1} else 1.0
+        return OF_GROUPED_PRODUCTS if of_elements else 1.0
     if x.shape[1] < FEW_CHANNELS or x.shape[1] % ALIGNED:
         return OF_FEW_CHANNELS if forward and x.dim() == 4 else 0.0
-    if set(window) == {1} and set(stride) == {1} and count(x[0, 0]) >= POINTWISE_ROWS:
+    if of_elements and set(stride) == {1} and count(x[0, 0]) >= POINTWISE_ROWS:
         return 0.0
     return 1.0
+
+
+def _depthwise_share(
+    dtype: torch.dtype, weight: torch.Tensor, dilation: Sequence[int], groups: int, *, forward: bool
+) -> float:
+    """`_share` of a depthwise convolution."""
+    if not has_library_kernel(tuple(weight.shape), dilation, groups):
+        return OF_DEPTHWISE
+    slow = dtype == torch.float32 and not forward and weight.shape[2] > WIDEST_GRADIENT
+    return OF_DEPTHWISE if slow else 1.0
 
 
 def _options(node: torch.fx.Node) -> Sequence[Any]:

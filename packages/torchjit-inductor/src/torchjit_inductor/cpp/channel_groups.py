@@ -70,17 +70,26 @@ def _joinable(kernel: LoopKernel) -> bool:
 
 def _channels_of_a_group(kernel: LoopKernel) -> LoopVar | None:
     """The inner loop along which memory runs for less than a few vectors, and then goes on along an outer loop."""
-    for var in kernel.inner:
-        count, pixels = var.size.value, iterations(v for v in kernel.inner if v is not var).value
-        if count is None or not 1 < count < FEW_CHANNELS or pixels is None or pixels < MANY_PIXELS:
-            continue
-        others = {v.symbol for v in kernel.inner if v is not var}
-        images = [v.data.index for v in kernel.values if v.op == "load" and v.data.index.symbols & others]
-        steps = [[stride(index, v.symbol) for index in images] for v in (var, *kernel.outer)]
-        along, *outer = ([None if step is None else step.value for step in each] for each in steps)
-        if images and set(along) == {1} and any(set(each) == {count} for each in outer):
-            return var
-    return None
+    return next((v for v in kernel.inner if _few_of_many(kernel, v) and _goes_on_outside(kernel, v)), None)
+
+
+def _few_of_many(kernel: LoopKernel, channels: LoopVar) -> bool:
+    """Has an inner loop too few iterations to fill vectors, and the others together many?"""
+    pixels = iterations(v for v in kernel.inner if v is not channels).value
+    return 1 < (channels.size.value or 0) < FEW_CHANNELS and (pixels or 0) >= MANY_PIXELS
+
+
+def _goes_on_outside(kernel: LoopKernel, channels: LoopVar) -> bool:
+    """Does memory of all images run along an inner loop, and behind its end along an outer loop?"""
+    pixels = {v.symbol for v in kernel.inner if v is not channels}
+    images = [v.data.index for v in kernel.values if v.op == "load" and v.data.index.symbols & pixels]
+
+    def steps(var: LoopVar) -> set[int | None]:
+        """Elements from one iteration to the next; None where this is no number."""
+        found = (stride(index, var.symbol) for index in images)
+        return {None if step is None else step.value for step in found}
+
+    return steps(channels) == {1} and any(steps(var) == {channels.size.value} for var in kernel.outer)
 
 
 def _separable(kernel: LoopKernel) -> bool:

@@ -57,25 +57,33 @@ def _flipped(b: Builder, node: torch.fx.Node, env: Mapping[torch.fx.Node, Any], 
 
 
 def _joined(b: Builder, node: torch.fx.Node, env: Mapping[torch.fx.Node, Any], meta: TensorMeta) -> Strided | None:
-    pieces: Any = node.args[0]
+    sources: Any = node.args[0]
+    pieces = _distinct_pieces(node, env, meta)
+    steps = [_step_of_rows(b, source, env) for source in sources]
+    if pieces is None or all(step is None for step in steps):
+        return None
     dim = dim_of(node.args[1] if len(node.args) > 1 else 0, len(meta.sizes))  # type: ignore[arg-type]
-    steps = [_step_of_rows(b, p, env) for p in pieces]
-    held = [env.get(p) if isinstance(p, torch.fx.Node) else None for p in pieces]
-    if not any(s is not None for s in steps) or len(set(pieces)) < len(pieces) or node.kwargs:
-        return None
-    if any(not isinstance(t, Lowered) or t.dtype != meta.dtype or len(t.sizes) != len(meta.sizes) for t in held):
-        return None
     target, start = b.buffer(node.name, meta), constant(0)
-    for step, piece in zip(steps, held, strict=True):
-        assert isinstance(piece, Lowered)
-        part = attrs.evolve(meta, sizes=piece.sizes)
-        there = Strided(target.buffer, part.sizes, meta.strides, start * meta.strides[dim], meta.dtype, meta.device)
-        if step is None:
-            b.store_into(piece, there)
-        elif isinstance(piece, Strided):
+    for step, piece in zip(steps, pieces, strict=True):
+        there = Strided(target.buffer, piece.sizes, meta.strides, start * meta.strides[dim], meta.dtype, meta.device)
+        if step is not None and isinstance(piece, Strided):
             _store_in(b, step, piece, there, lambda index: index)
+        else:
+            b.store_into(piece, there)
         start = start + piece.sizes[dim]
     return target
+
+
+def _distinct_pieces(node: torch.fx.Node, env: Mapping[torch.fx.Node, Any], meta: TensorMeta) -> list[Lowered] | None:
+    """What a `cat` puts behind one another, if these are different tensors of the result's dtype and rank."""
+    sources: Any = node.args[0]
+    if node.kwargs or len(set(sources)) < len(sources):
+        return None
+    pieces = [env.get(source) if isinstance(source, torch.fx.Node) else None for source in sources]
+    fitting = [
+        t for t in pieces if isinstance(t, Lowered) and t.dtype == meta.dtype and len(t.sizes) == len(meta.sizes)
+    ]
+    return fitting if len(fitting) == len(pieces) else None
 
 
 def _step_of_rows(b: Builder, node: Any, env: Mapping[torch.fx.Node, Any]) -> int | None:

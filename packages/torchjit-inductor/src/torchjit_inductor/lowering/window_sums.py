@@ -23,7 +23,7 @@ from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, TensorMeta, masked
 
-__all__ = ["SQUARES", "is_window_sum", "window_sum"]
+__all__ = ["has_library_kernel", "is_window_sum", "window_sum"]
 
 SQUARES = (3, 5, 7)
 """Windows of images for which cuDNN has kernels."""
@@ -39,15 +39,32 @@ def is_window_sum(device: torch.device, dtype: torch.dtype, filters: Sequence[ob
         options: stride, padding, dilation, is it transposed, padding of the result, groups.
     """
     _, _, dilation, transposed, _, groups = options
-    window = filters[2:]
     # Comparing symbolic sizes would decide something about them.
     if not all(isinstance(n, int) for n in (*filters, *options[0], *options[1], *dilation, groups)):
         return False
     if device.type != "cuda" or dtype not in (torch.float32, *HALF) or transposed or groups == 1 or filters[1] != 1:
         return False
-    of_library = len(window) == 2 and window[0] == window[1] and window[0] in SQUARES and set(dilation) == {1}
-    of_library = of_library and filters[0] == groups
-    return not of_library and math.prod(n for n in window if isinstance(n, int)) <= MAX_WINDOW
+    if has_library_kernel(filters, dilation, groups):
+        return False
+    return math.prod(n for n in filters[2:] if isinstance(n, int)) <= MAX_WINDOW
+
+
+def has_library_kernel(filters: Sequence[object], dilation: Sequence[object], groups: object) -> bool:
+    """Has cuDNN a kernel for images with the channels innermost, for a depthwise convolution: of a square, one filter a channel?
+
+    Args:
+        filters: sizes of the weight: filters, 1, and the window; known.
+        dilation: for each dimension of the window.
+        groups: as many as channels.
+    """
+    first, _, *window = filters
+    return (
+        first == groups
+        and len(window) == 2
+        and window[0] == window[1]
+        and window[0] in SQUARES
+        and set(dilation) == {1}
+    )
 
 
 def window_sum(
