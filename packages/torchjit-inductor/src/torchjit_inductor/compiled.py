@@ -44,6 +44,7 @@ from torchjit_inductor.passes import Pass, run_passes
 from torchjit_inductor.quantized import with_packed_products
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels, round_stores
 from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
+from torchjit_inductor.schedule.row_totals import total_by_rows
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
 from torchjit_torch.equal_blocks import find_blocks
@@ -265,20 +266,24 @@ class Inductor:
 
     def _fusion(self, hints: Mapping[Symbol, int], explain: Callable[[Refusal], None] | None) -> tuple[Pass, ...]:
         """What joins kernels, and tidies up afterwards."""
+        limits = FusionLimits(epilogues=self.settings.epilogue_fusion)
 
         def joined(program: Program) -> Program:
             return fuse(
                 program,
                 hints,
-                FusionLimits(epilogues=self.settings.epilogue_fusion),
+                limits,
                 accepts=lambda kernel: self._refusal(kernel, program.buffers) is None,
                 unwanted=lambda kernel: self._backend(kernel.device.type).unwanted(kernel, program.buffers, hints),
                 explain=explain,
                 shares=lambda kernel: self._backend(kernel.device.type).shares(kernel, program.buffers, hints),
             )
 
+        def totals(program: Program) -> Program:
+            return total_by_rows(program, hints, limits)
+
         rounding: tuple[Pass, ...] = (round_stores,) if self.settings.emulate_precision_casts else ()
-        fusion: tuple[Pass, ...] = (joined,) if self.settings.fusion else ()
+        fusion: tuple[Pass, ...] = (totals, joined) if self.settings.fusion else ()
         return (*rounding, *fusion, remove_dead_stores, drop_roundings, rename_kernels)
 
     def _preparation(self, program: Program, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:

@@ -30,7 +30,7 @@ from torchjit_inductor.schedule.delay import fuse_delayed
 from torchjit_inductor.schedule.digits import with_split_loops
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, memory_of
 
-__all__ = ["FusionLimits", "Refusal", "Shares", "fuse"]
+__all__ = ["FusionLimits", "Refusal", "Shares", "fuse", "join"]
 
 
 @final
@@ -102,6 +102,7 @@ def fuse(
     )
     for step in program.steps:
         fusion.add(step)
+    fusion.join_grown()
     program = attrs.evolve(program, steps=tuple(fusion.groups))
     return fuse_delayed(program, hints, fusion.joined, limits.lookback)
 
@@ -126,10 +127,23 @@ class _Fusion:
         self.groups: list[Step] = []
         self.last_write: dict[str, int] = {}
         self.last_read: dict[str, int] = {}
+        self.grown: set[LoopKernel] = set()
 
-    def add(self, step: Step) -> None:
-        if isinstance(step, KernelStep):
+    def join_grown(self) -> None:
+        """On GPUs, groups of rows that have grown may join an earlier one, with whose rows they had too little to do before: the squares'
+        sums of two matrices, say, before both are needed at once."""
+        if not any(kernel.inner and kernel.device.type == "cuda" for kernel in self.grown):
+            return
+        steps, grown = self.groups, self.grown
+        self.groups, self.last_write, self.last_read, self.explain = [], {}, {}, None
+        for step in steps:
+            again = isinstance(step, KernelStep) and step.kernel in grown and step.kernel.device.type == "cuda"
+            self.add(step, join=again and bool(step.kernel.inner))
+
+    def add(self, step: Step, *, join: bool = True) -> None:
+        if isinstance(step, KernelStep) and join:
             for position, joined in self._candidates(step.kernel):
+                self.grown.add(joined)
                 self.groups[position] = KernelStep(joined)
                 self._note(KernelStep(joined), position)
                 return

@@ -24,6 +24,7 @@ from torchjit_inductor.schedule.stages import in_memory_order, mean_of, scratch_
 from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
 from torchjit_inductor.triton.plan import CACHED, MULTIPROCESSORS, reads_columns, two_each, walks_columns
+from torchjit_inductor.triton.unrolled import unrolled
 
 __all__ = ["is_apart", "is_shared", "split", "split_product", "split_program"]
 
@@ -56,7 +57,7 @@ def split_program(
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step, KernelStep) and step.kernel.device.type == "cuda":
-            kernel = _in_columns(merged(step.kernel), buffers, hints)
+            kernel = unrolled(_in_columns(merged(step.kernel), buffers, hints), buffers, hints)
             if has_dot(kernel):
                 stages, scratch = split_product(kernel, buffers, product_parts(kernel, buffers))
             else:
