@@ -111,6 +111,16 @@ def compiled_around_shards(run: Compile, mesh: DeviceMesh) -> Any:
     return run(fully_shard(model, mesh=mesh))
 
 
+def sharded_in_place(run: Compile, mesh: DeviceMesh) -> Any:
+    """As `block.compile()` while `torch.compile` is torchjit's."""
+    model = blocks()
+    for block in model:
+        if (compiled := run(block._call_impl)) != block._call_impl:
+            block._compiled_call_impl = compiled
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 class Checkpointed(Block):
     def forward(self, x: Tensor) -> Tensor:
         return checkpoint(super().forward, x, use_reentrant=False)
@@ -216,6 +226,7 @@ KINDS: dict[Kind, tuple[int, int] | None] = {
     compressed_gradients: (1, 0),
     sharded_blocks: (2, 0),  # of equal blocks, the first of which is given what needs no gradient
     compiled_around_shards: (2, 2),
+    sharded_in_place: (2, 0),
     sharded_in_mixed_precision: (2, 0),
     sharded_with_compiled_step: None,
     tensor_parallel: (1, 0),

@@ -100,6 +100,35 @@ def around_many(run: Run) -> Any:
     return run(per_block(lambda block: block, layers=10))
 
 
+def in_place(run: Run) -> Any:
+    """`module.compile()` before blocks are sharded, as trainers do it."""
+    model = Model()
+    for block in model.layers:
+        compile_in_place(run, block)
+        fully_shard(block)
+    return fully_shard(model)
+
+
+def in_place_behind(run: Run) -> Any:
+    """... and after."""
+    model = Model()
+    for block in model.layers:
+        compile_in_place(run, fully_shard(block))
+    return fully_shard(model)
+
+
+def replicated_in_place(run: Run) -> Any:
+    model = DistributedDataParallel(Model(), bucket_cap_mb=0.001)
+    compile_in_place(run, model)
+    return model
+
+
+def compile_in_place(run: Run, module: nn.Module) -> None:
+    """What `module.compile()` does while `torch.compile` is torchjit's."""
+    if (compiled := run(module._call_impl)) != module._call_impl:
+        module._compiled_call_impl = compiled
+
+
 def replicated(run: Run) -> Any:
     return run(DistributedDataParallel(Model(), bucket_cap_mb=0.001))
 
@@ -131,10 +160,13 @@ def losses(build: Callable[[Run], Any], run: Run) -> list[float]:
         (compiled_behind, 2, 0),
         (checkpointed, 2, 0),
         (as_one, 2, 0),
+        (in_place, 2, 0),
+        (in_place_behind, 2, 0),
         (around, 3, 2),  # the head has one, too; the rest of the loop is found again behind each block
         (around_many, 3, 2),
         (replicated, 1, 0),
         (replicated_inside, 1, 0),
+        (replicated_in_place, 1, 0),
     ],
 )
 def test_graphs_begin_behind_the_hooks(build: Callable[[Run], Any], graphs: int, breaks: int) -> None:
@@ -161,3 +193,21 @@ def test_hooks_of_the_program_run_around_a_sharded_block() -> None:
     block(torch.ones(2, 8))
     assert seen == [(block, torch.Size([2, 8]))]
     torchjit.reset()
+
+
+def test_what_a_module_was_compiled_to_before_it_was_sharded_is_left() -> None:
+    """An evaluation before, with hooks of the program, which are given the module itself."""
+    block, seen = Block(), []
+    block.register_forward_hook(lambda module, args, out: seen.append(module))
+    with torchjit.replace_torch_compile():
+        block.compile(backend="aot_eager")
+    x = torch.ones(2, 8)
+    before = block(x)
+    fully_shard(block)
+    for _ in range(3):
+        torch.testing.assert_close(block(x), before)
+    found = torchjit.compiler.compilation_of(block._compiled_call_impl)  # type: ignore[attr-defined]
+    assert found is not None and [site.region.code.co_name for site in found.sites] == ["forward"]
+    assert torchjit.is_compiled(block) and all(module is block for module in seen) and len(seen) == 4
+    torchjit.reset()
+    torch.testing.assert_close(block(x), before)

@@ -19,7 +19,7 @@ import torch
 from torchjit_frame import FrontDoor
 from torchjit_session import upstream
 
-__all__ = ["class_for_libraries", "compiled_module", "passed_on"]
+__all__ = ["behind_hooks", "class_for_libraries", "compiled_module", "passed_on"]
 
 _M = TypeVar("_M", bound=torch.nn.Module)
 
@@ -136,6 +136,12 @@ def _first_compiled(module: torch.nn.Module, cls: type) -> str:
     method: Any = getattr(module, name, None)
     plain = isinstance(method, types.MethodType) and isinstance(method.__func__, types.FunctionType)
     return name if plain and name not in module.__dict__ else "__call__"
+
+
+def behind_hooks(module: torch.nn.Module) -> str | None:
+    """The method behind those hooks, or behind the broadcast; None where a call is compiled as a whole."""
+    name = _first_compiled(module, type(module))
+    return None if name == "__call__" else name
 
 
 def _is_sharded(cls: type) -> bool:

@@ -99,6 +99,8 @@ class Site:
         self.first_by_aot_eager = False
         self.shelf: Shelf | None = None
         """What was read from disk, if anything was."""
+        self.begins_elsewhere: Callable[[Any], bool] | None = None
+        """Of a module's call: has something behind its hooks been compiled, for this module, instead of the call?"""
         self._scope: CompilationScope | None = None
         self._unfinished: Specialization | None = None
         self.callers: tuple[CallSite, ...] = ()  # of a continuation inside of a call
@@ -158,6 +160,8 @@ class Site:
             return None
         if self.only_with_tensors and not any(map(holds_tensors, slots)):
             door.sealed = True
+            return None
+        if self.begins_elsewhere is not None and self.begins_elsewhere(slots[0]):
             return None
         self.first_by_aot_eager = False
         if current_stance() != "default" and not self._stance_allows(slots):
