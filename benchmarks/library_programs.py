@@ -21,26 +21,39 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration_tes
 import libraries.answering
 import libraries.training  # noqa: F401
 import torch
-from libraries.recording import PROGRAMS, Outcome, outcome_of
+from libraries.recording import PROGRAMS, Outcome, Program, outcome_of
 
 
-def measured(name: str, how: str, steps: int) -> Outcome | None:
+def measured(program: Program, how: str, steps: int) -> Outcome | None:
     """None where the program raised, which is told."""
     try:
-        return outcome_of(PROGRAMS[name], how, steps)
+        return outcome_of(program, how, steps)
     except Exception:  # whatever a library raises: the other programs are measured all the same
         traceback.print_exc()
         return None
 
 
-def told(found: Outcome | None, eager: Outcome) -> str:
+def told(found: Outcome | None, eager: Outcome, tolerance: float) -> str:
+    """The columns of one compiler; that values are not eager's is said behind them."""
     if found is None:
-        return "raised"
-    text = f"{found.first:.2f}, {found.step * 1e3:.2f}, {eager.step / found.step:.2f}"
-    waited = found.latencies
-    return text + (
-        f"; p50 {waited[len(waited) // 2] * 1e3:.1f}, p99 {waited[-1 - len(waited) // 100] * 1e3:.1f}" if waited else ""
-    )
+        return "raised | | |"
+    counts = f"{found.graphs}, {sum(found.breaks.values())}, {found.recompiles}"
+    return f"{rate(found)} | {eager.step / found.step:.2f} | {found.first:.2f} | {counts}{differs(found, eager, tolerance)}"
+
+
+def rate(found: Outcome) -> str:
+    """Steps, tokens or requests in a second; of a server how long its requests waited, too."""
+    waited = [1e3 * seconds for seconds in found.latencies]
+    late = f"; p50 {waited[len(waited) // 2]:.1f} ms, p99 {waited[-1 - len(waited) // 100]:.1f}" if waited else ""
+    return f"{1 / found.step:.1f}{late}"
+
+
+def differs(found: Outcome, eager: Outcome, tolerance: float) -> str:
+    if len(found.values) != len(eager.values):
+        return "; ends elsewhere"
+    pairs = enumerate(zip(found.values, eager.values))
+    wrong = [i for i, (got, right) in pairs if not torch.allclose(got, right, rtol=tolerance, atol=tolerance)]
+    return f"; differs from step {wrong[0]} on" if wrong else ""
 
 
 def main() -> None:
@@ -51,18 +64,21 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    print("Of each: seconds of the first step, milliseconds of a later one, speed to eager's.\n")
-    print("| program | eager | torchjit | graphs, breaks | torch.compile |\n|---|---|---|---|---|", flush=True)
+    print(
+        "Of each compiler: steps a second, speed to eager's, seconds of the first step; graphs, breaks, recompilations.\n"
+    )
+    print("| program | eager | torchjit | | | | torch.compile | | | |\n" + "|---" * 10 + "|", flush=True)
     for name, program in PROGRAMS.items():
         if not any(text in name for text in args.only) or not all(map(importlib.util.find_spec, program.packages)):
             continue
-        eager = measured(name, "eager", args.steps)
+        eager = measured(program, "eager", args.steps)
         if eager is None:
             continue
-        ours = measured(name, "torchjit", args.steps)
-        counts = "" if ours is None else f"{ours.graphs}, {sum(ours.breaks.values())}"
-        theirs = told(measured(name, "upstream", args.steps), eager) if args.upstream else ""
-        print(f"| {name} | {told(eager, eager)} | {told(ours, eager)} | {counts} | {theirs} |", flush=True)
+        ours = told(measured(program, "torchjit", args.steps), eager, program.tolerance)
+        theirs = (
+            told(measured(program, "upstream", args.steps), eager, program.tolerance) if args.upstream else " | | |"
+        )
+        print(f"| {name} | {rate(eager)} | {ours} | {theirs} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ class Outcome:
     step: float  # seconds of a step: the median of the second half
     graphs: int
     breaks: dict[str, int]
+    recompiles: int
     late_graphs: int  # those made after `warmed_up`
     latencies: list[float]
 
@@ -93,6 +94,23 @@ def _counted() -> tuple[int, int]:
     return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
 
 
+def _counted_upstream() -> tuple[int, dict[str, int], int]:
+    """Graphs, breaks and recompilations of torch.compile since its counters were cleared. Each compilation is named `frame/which`."""
+    import torch._dynamo.utils as upstream  # only where it is measured
+
+    made = {str(metrics.compile_id) for metrics in upstream.get_compilation_metrics() if metrics.compile_id}
+    again = sum(not name.endswith("/0") for name in made)
+    return upstream.counters["stats"]["unique_graphs"], dict(upstream.counters["graph_break"]), again
+
+
+def _forget_upstream() -> None:
+    import torch._dynamo.utils as upstream
+
+    torch._dynamo.reset()
+    upstream.counters.clear()
+    upstream.clear_compilation_metrics()
+
+
 @contextmanager
 def _torch_compile(how: str) -> Iterator[None]:
     """`torch.compile` is torchjit's in the block, where `how` says so: the one line that a program needs."""
@@ -113,6 +131,8 @@ def _forget_accelerate() -> None:
 def outcome_of(program: Program, how: str, steps: int = STEPS) -> Outcome:
     """Run `program` in eager mode (`how` is "eager"), with torchjit, or with torch.compile ("upstream")."""
     torchjit.reset()
+    if how == "upstream":
+        _forget_upstream()
     torch.manual_seed(0)
     run = Run(how != "eager", steps)
     with mock.patch.dict(os.environ), _torch_compile(how):
@@ -121,7 +141,10 @@ def outcome_of(program: Program, how: str, steps: int = STEPS) -> Outcome:
     took = [after - before for before, after in zip(run.moments, run.moments[1:])]
     late = sorted(took[len(took) // 2 :])
     graphs, _ = _counted()
-    breaks = dict(torchjit.counters["graph_break"])
     late_graphs = graphs - run.warm[0] if run.warm else 0
+    breaks, recompiles = dict(torchjit.counters["graph_break"]), sum(torchjit.counters["recompiles"].values())
+    if how == "upstream":
+        graphs, breaks, recompiles = _counted_upstream()
     torchjit.reset()
-    return Outcome(run.values, took[0], late[len(late) // 2], graphs, breaks, late_graphs, sorted(run.latencies))
+    waited = sorted(run.latencies)
+    return Outcome(run.values, took[0], late[len(late) // 2], graphs, breaks, recompiles, late_graphs, waited)
