@@ -259,9 +259,16 @@ def exposed(communication: list[Span], computation: list[Span]) -> float:
 
 
 def traced(training: Training, steps: int) -> dict[str, Any]:
-    """What kernels do in some steps: milliseconds a step."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        training.timed(steps)
+    """What kernels do in some steps: milliseconds a step.
+
+    A rank waits inside of a kernel of NCCL for the other one, so both begin together, behind a barrier without such a kernel,
+    and with a profiler that has run before.
+    """
+    together = dist.new_group(backend="gloo")
+    for count in (1, steps):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            dist.barrier(together)
+            training.timed(count)
     with tempfile.TemporaryDirectory() as folder:
         profile.export_chrome_trace(f"{folder}/trace.json")
         events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
@@ -334,7 +341,7 @@ def rank_main(args: argparse.Namespace) -> None:
     label = {"case": name, "system": system, "rank": int(rank)}
     try:
         for row in trained((name, system), int(rank), device, args):
-            if int(rank) == 0 or row["stage"] == "steps":
+            if int(rank) == 0 or row["stage"] in ("steps", "trace"):
                 write(args.out, label | row)
     except BaseException as error:
         where = traceback.format_exc().splitlines()[-6:]
