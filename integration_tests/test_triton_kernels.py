@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from few_queries_program import CASES as FEW_QUERIES
 from flex_program import CASES, DECODING, VARYING
 
 import torchjit
@@ -23,7 +24,9 @@ def test_a_launch_is_one_break_and_kernels_of_flex_attention_agree() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}  # read when triton is imported
     done = subprocess.run([sys.executable, PROGRAM], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    agreeing = [word for name in (*CASES, *VARYING, "varied_decoded", *DECODING) for word in (name, "agrees")]
+    agreeing = [
+        word for name in (*CASES, *VARYING, "varied_decoded", *DECODING, *FEW_QUERIES) for word in (name, "agrees")
+    ]
     assert done.stdout.split() == [
         "launch", "True", "1",
         "launch_twice", "True", "2",

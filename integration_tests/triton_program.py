@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import few_queries_program
 import flex_program
 import torch
 import triton
@@ -79,3 +80,4 @@ def main() -> None:
 if __name__ == "__main__":
     main()
     flex_program.main()
+    few_queries_program.main()

@@ -43,6 +43,7 @@ from torchjit_core.reasons import reason
 if TYPE_CHECKING:
     from torchjit_core.expr import Symbol
     from torchjit_inductor.attention.call import AttentionCall
+    from torchjit_inductor.attention.few_queries import FewQueries
     from torchjit_inductor.ir.kernel import Buffer, LoopKernel
     from torchjit_inductor.lowering.contractions import MatrixProduct
     from torchjit_inductor.lowering.sizes import NotLowered
@@ -134,6 +135,18 @@ class KernelBackend(Protocol):
 
         Raises:
             NotLowered: there is no kernel for it.
+        """
+        raise NotLowered("no kernels of attention for this device")
+
+    def few_queries(self, call: FewQueries, places: Sequence[Strided], meta: TensorMeta) -> Callable[..., Any]:
+        """What computes an attention of few queries, from its operands.
+
+        Args:
+            places: the operands in memory.
+            meta: of the result.
+
+        Raises:
+            NotLowered: the library's operator does better, or there is no kernel for it.
         """
         raise NotLowered("no kernels of attention for this device")
 

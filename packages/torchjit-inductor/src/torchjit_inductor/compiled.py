@@ -21,6 +21,7 @@ from torchjit_core.reasons import Reason, UserError, reason
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention.call import AttentionOperators
+from torchjit_inductor.attention.few_queries import FewQueries, few_queries
 from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.codegen_protocol import NO_COMPILER, CompiledKernel, CompilerMissing, KernelBackend
 from torchjit_inductor.compiled_graph import CompiledGraph, show_ranges
@@ -306,6 +307,9 @@ class Inductor:
 
     def _attention(self, node: torch.fx.Node) -> Any:
         """See `AttentionChoice`."""
+        call = few_queries(node)
+        if call is not None:
+            return functools.partial(self._few_queries, call)
         operators = self._attention_operators
         if operators is None or node.target not in (operators.forward, operators.backward):
             return None
@@ -327,6 +331,13 @@ class Inductor:
                 return None
 
         return kernels
+
+    def _few_queries(self, call: FewQueries, places: Sequence[Strided], metas: Sequence[TensorMeta]) -> Any:
+        """What computes it; None: the library's operator does."""
+        try:
+            return self._backend(places[0].device.type).few_queries(call, places, metas[0])
+        except NotLowered:
+            return None
 
     def _refusal(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why the kernel's backend cannot compile it, or None."""

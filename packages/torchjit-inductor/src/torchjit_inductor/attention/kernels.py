@@ -17,6 +17,7 @@ from torchjit_core.turns import others_may_go_on
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.attention.formulas import Formulas, attention_formulas
+from torchjit_inductor.attention.parted import PartedAttention
 from torchjit_inductor.attention.parts import join_text, part_text, scratch_sizes, tiles_of_parts
 from torchjit_inductor.attention.sizes import NOTHING, Number, Varying, covers, numbers_of, plain, typical
 from torchjit_inductor.attention.text import forward_text, keys_text, queries_text
@@ -25,8 +26,9 @@ from torchjit_inductor.ir.kernel import Buffer
 from torchjit_inductor.ir.values import IN_ORDER, PASSES, walk
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
-from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, once
+from torchjit_inductor.triton.compile import MachineCode, Recipe, argument_type, compile_text, once
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
+from torchjit_inductor.triton.specialisations import LaunchFacts, Specialisations, Variant, launcher_of
 
 T = TypeVar("T")
 
@@ -272,6 +274,41 @@ class AttentionKernels:
 
         return attention_backward
 
+    def of_few_queries(self, p: AttentionProblem, device: torch.device) -> PartedAttention:
+        """What computes a call whose rows are worth several programs each.
+
+        Raises:
+            NotLowered: they are not, or Triton cannot compile it.
+        """
+        tiles = tiles_of_parts(p)
+        parts = tiles[0].parts if tiles else 1
+        if parts < 2:
+            raise NotLowered("programs enough without cutting rows")
+        first, join = self._compiled([[part_text(p, each) for each in tiles], [join_text(p, parts)]], p, device)
+        part, last = (self._storable_launcher(text, p, device) for text in (first, join))
+        scratch: Any = scratch_sizes(p, parts)
+        sizes: Any = (*p.sizes[:3], p.width)
+        strides: Any = p.strides["result"]
+        return PartedAttention(part, last, scratch, sizes, strides, p.dtype)
+
+    def _storable_launcher(self, text: KernelText, p: AttentionProblem, device: torch.device) -> Callable[..., None]:
+        """A launcher of a kernel of fixed sizes, as those of other kernels are."""
+        assert isinstance(text.programs, int) and not text.numbers
+        index, types, tiles = device.index or 0, argument_types(text, p), text.tiles
+        emit("kernel", name=text.name, language="triton", source=text.source, origins=[], graph="")
+        facts = LaunchFacts(text.name, index, len(text.parameters), 0, text.programs, False)
+
+        def base(aligned: bool, wide: bool) -> Recipe:
+            return Recipe(
+                text.source, text.name, tuple(types.items()), frozenset(types) if aligned else frozenset(), self._arch(device),
+                tiles.warps, tiles.stages,
+            )  # fmt: skip
+
+        def compile(variant: Variant) -> MachineCode:
+            return self._code(text, p, variant.aligned, device)
+
+        return launcher_of(Specialisations(facts, self._driver, base, compile))
+
     def _forward_launchers(self, p: AttentionProblem, device: torch.device) -> tuple[list[Callable[..., None]], int]:
         """One kernel, or one for parts of the keys and one that joins them, and the number of parts."""
         tiles = tiles_of_parts(p)
@@ -297,11 +334,16 @@ class AttentionKernels:
         Raises:
             NotLowered: it cannot, or no tiles fit.
         """
+        return [self._launcher(each, p, device) for each in self._compiled(texts, p, device)]
+
+    def _compiled(
+        self, texts: Sequence[Sequence[KernelText]], p: AttentionProblem, device: torch.device
+    ) -> list[KernelText]:
+        """See `_launchers`: the texts that are taken."""
         pending = [self._pool.submit(self._fitting, each, p, device) for each in texts]
         try:
             with others_may_go_on():
-                made = [future.result() for future in pending]
-            return [self._launcher(each, p, device) for each in made]
+                return [future.result() for future in pending]
         except NotLowered:
             raise
         except Exception as error:  # whatever Triton raises: the operator still computes the call

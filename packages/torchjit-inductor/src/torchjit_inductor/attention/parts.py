@@ -6,16 +6,25 @@ one program, which reads these once, and each of several programs walks over a p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import attrs
+import torch
 
-from torchjit_inductor.attention.sizes import Number, covers, size_text, typical
+from torchjit_core.expr import Expr, as_expr
+from torchjit_inductor.attention.few_queries import FewQueries
+from torchjit_inductor.attention.formulas import SCORE, Formulas, loop_symbols
+from torchjit_inductor.attention.sizes import LONGEST, Number, covers, size_text, typical
 from torchjit_inductor.attention.text import forward_lines
 from torchjit_inductor.attention.writer import AttentionProblem, KernelText, Tiles, Writer, function_of_lines
+from torchjit_inductor.ir.kernel import Buffer
+from torchjit_inductor.ir.values import constant, load
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, power_of_two
 
-__all__ = ["join_text", "part_text", "scratch_sizes", "tiles_of_parts"]
+__all__ = ["join_text", "part_text", "problem_of_few", "scratch_sizes", "tiles_of_parts"]
 
 _MOST_ROWS = 128
 """Rows of a program; with more there are programs enough, and products that are worth their matrix units."""
@@ -166,3 +175,40 @@ def scratch_sizes(p: AttentionProblem, parts: int) -> tuple[Number, Number, Numb
     """Numbers in `acc_of_parts`, `sums_of_parts` and `most_of_parts`, each a multiple of 16 bytes."""
     rows = parts * p.sizes[0] * p.sizes[1] * p.sizes[2]
     return (rows * p.width + 3) // 4 * 4, (rows + 3) // 4 * 4, (rows + 3) // 4 * 4
+
+
+def problem_of_few(call: FewQueries, places: Sequence[Strided], meta: TensorMeta) -> AttentionProblem:
+    """What the kernels' texts depend on.
+
+    Args:
+        places: the operands in memory.
+        meta: of the result.
+
+    Raises:
+        NotLowered: elements of a row do not lie side by side.
+    """
+    strides = [tuple(map(_fixed, t.strides)) for t in places[:3]]
+    if any(s[3] != 1 for s in strides):
+        raise NotLowered("elements of a query, key or value that do not lie side by side")
+    query, key, value = (tuple(map(_fixed, t.sizes)) for t in places[:3])
+    sizes = query[0], query[1], query[2], key[2]
+    symbols, score, tensors = loop_symbols(sizes), SCORE, dict[str, Strided]()
+    for bias in places[3:]:
+        # From its first element on: kernels get addresses.
+        added = Strided("outside0", bias.sizes, bias.strides, as_expr(0), bias.dtype, bias.device)
+        index = [as_expr(0 if n.value == 1 else s) for s, n in zip(symbols, bias.sizes, strict=True)]
+        tensors["outside0"] = added
+        score = score + load("outside0", added.address(tuple(index)), bias.dtype)
+    formulas = Formulas(score, constant(True, torch.bool), None, tensors)
+    buffers = {name: Buffer(name, t.dtype, t.device, t.sizes, t.strides) for name, t in tensors.items()}
+    strides.append(tuple(map(_fixed, meta.strides)))
+    return AttentionProblem(
+        sizes, key[1], query[3], value[3], places[0].dtype, call.scale, formulas, buffers,
+        dict(zip(("query", "key", "value", "result"), strides, strict=True)), LONGEST, LONGEST, (), (),
+    )  # fmt: skip
+
+
+def _fixed(value: Expr) -> int:
+    if value.value is None:
+        raise NotLowered("sizes or strides that vary")
+    return int(value.value)

@@ -421,12 +421,33 @@ class Writer:
         mask = self.p.formulas.mask
         always = mask.op == "constant" and bool(mask.data)
         lines: list[str] = []
+        if not self.lists:
+            return self._loop(0, None, self._filled(body, not always))
         for number, layout in enumerate(self.lists):
             masked = number == 0 and not always
             lines += self._loop(number, layout, self._filled(body, masked))
         return lines
 
-    def _loop(self, number: int, layout: ListLayout, body: Sequence[str]) -> list[str]:
+    def _loop(self, number: int, layout: ListLayout | None, body: Sequence[str]) -> list[str]:
+        """The loop over the blocks of a list; over all tiles where there is none."""
+        step, wide = self.tiles.columns, ".to(tl.int64)" if self.wide else ""
+        if layout is None:
+            lines = [f"count = {size_text((self._size(self.walked) + step - 1) // step)}"]
+            start = f"turn * {step}"
+        else:
+            lines, start = self._listed(number, layout)
+        parts = self.tiles.parts
+        if parts == 1:
+            lines.append("for turn in range(0, count):")
+        else:
+            lines.append(f"for turn in range(count * part // {parts}, count * (part + 1) // {parts}):")
+        inside = [f"columns = {start} + tl.arange(0, {step}){wide}", f"{self.walked.symbol.name} = columns[None, :]"]
+        if self.column_masked:
+            inside.append(f"r_mask = {self.walked.symbol.name} < {self.walked_rows}")
+        return lines + [INDENT + line for line in (*inside, *body)]
+
+    def _listed(self, number: int, layout: ListLayout) -> tuple[list[str], str]:
+        """What comes before the loop over a list's blocks, and where the columns of a turn begin."""
         step, block = self.tiles.columns, self.walked_block
         own = "0" if covers(self.held_block, self._size(self.held)) else f"row_start // {self.held_block}"
         counts, indices = self._in_list(layout, layout.counts, own), self._in_list(layout, layout.indices, own)
@@ -441,19 +462,10 @@ class Writer:
             start = (
                 f"tl.load(listed + turn{inner} * {size_text(layout.indices[3])}) * {block} + turn % {tiles} * {step}"
             )
-        wide = ".to(tl.int64)" if self.wide else ""
         lines = [f"count = tl.load(counts{number} + ({counts})){times}"]
         if not self.whole:
             lines.append(f"listed = indices{number} + ({indices})")
-        parts = self.tiles.parts
-        if parts == 1:
-            lines.append("for turn in range(0, count):")
-        else:
-            lines.append(f"for turn in range(count * part // {parts}, count * (part + 1) // {parts}):")
-        inside = [f"columns = {start} + tl.arange(0, {step}){wide}", f"{self.walked.symbol.name} = columns[None, :]"]
-        if self.column_masked:
-            inside.append(f"r_mask = {self.walked.symbol.name} < {self.walked_rows}")
-        return lines + [INDENT + line for line in (*inside, *body)]
+        return lines, start
 
     def _in_list(self, layout: ListLayout, strides: Strides, block: str) -> str:
         batch, heads = self.p.sizes[:2]

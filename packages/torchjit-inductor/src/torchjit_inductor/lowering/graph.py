@@ -12,10 +12,11 @@ import torch
 import torch.fx
 
 from torchjit_core.events import raised_by_listener
-from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_core.expr import Expr, Symbol
 from torchjit_core.failures import degraded
 from torchjit_core.reasons import reason
-from torchjit_inductor.attention.call import AttentionChoice, symbols_of
+from torchjit_inductor.attention.call import AttentionChoice
+from torchjit_inductor.attention.few_queries import FUSED_ATTENTION
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.folding import attribute_of, fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
@@ -38,6 +39,7 @@ from torchjit_inductor.lowering import (  # noqa: F401
     sort,
     views,
 )
+from torchjit_inductor.lowering.attending import attended, attended_by_few
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.contractions import ProductChoice, tile_product
 from torchjit_inductor.lowering.graph_nodes import (
@@ -289,8 +291,9 @@ class _GraphLowering:
     def _call(self, node: torch.fx.Node) -> Any:
         with_memory_of_its_own(node)
         special = _SPECIAL.get(node.target)
-        if special is not None:
-            return special(self, node)
+        return self._operator(node) if special is None else special(self, node)
+
+    def _operator(self, node: torch.fx.Node) -> Any:
         val = node.meta.get("val")
         if isinstance(val, _NUMBERS):
             return self._number(node, val)
@@ -361,15 +364,12 @@ class _GraphLowering:
 
     def _attention(self, call: _Call) -> Any:
         """The results of a call of attention that has kernels, or None."""
-        kernels = None if self.attention is None else self.attention(call.node)
-        if kernels is None:
-            return None
-        places = [self.builder.materialize(t) for t in tensors_in(call.args)]
-        metas: Any = call.metas
-        function = kernels(places, metas)
-        if function is None:
-            return None
-        return self.builder.extern(function, [*places, *map(as_expr, symbols_of(places, metas))], {}, metas)
+        return attended(self.builder, call.node, call.args, call.metas, self.attention)
+
+    def _few_queries(self, node: torch.fx.Node) -> Any:
+        """Attention over many keys by kernels of ours, or by the operator that it is."""
+        made = attended_by_few(self.builder, node, self.env, self.attention)
+        return self._operator(node) if made is None else made
 
     # ------------------------------------------------------------------ numbers that only the run knows
     def _read(self, node: torch.fx.Node) -> Any:
@@ -589,8 +589,9 @@ _SPECIAL: dict[object, Callable[[_GraphLowering, torch.fx.Node], Any]] = {
     torch.ops.aten.copy_.default: _GraphLowering._mutate,
     READ: _GraphLowering._read,
     TEST: _GraphLowering._test,
+    **dict.fromkeys(FUSED_ATTENTION, _GraphLowering._few_queries),
 }
-"""Calls that are no operators of tensors to the program."""
+"""Calls that are no operators of tensors to the program, or whose operands need not all be there."""
 _WAYS: tuple[Callable[[_GraphLowering, _Call], Any], ...] = (
     _GraphLowering._zero_padded,
     _GraphLowering._attention,

@@ -14,7 +14,9 @@ from torchjit_core.expr import Symbol
 from torchjit_core.turns import others_may_go_on
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention.call import AttentionCall
+from torchjit_inductor.attention.few_queries import FewQueries
 from torchjit_inductor.attention.kernels import AttentionKernels, attention_problem
+from torchjit_inductor.attention.parts import problem_of_few
 from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units, varying_sizes
 from torchjit_inductor.attention.writer import AttentionProblem
 from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
@@ -171,6 +173,12 @@ class TritonBackend(KernelBackend):
             return make(varying)
         units = even_units(varying, (query, key), (call.query_block, call.key_block))
         return by_sizes(varying, units, problem(varying).extents, make)
+
+    def few_queries(self, call: FewQueries, places: Sequence[Strided], meta: TensorMeta) -> Callable[..., Any]:
+        """Kernels that share the keys of a row."""
+        problem = problem_of_few(call, places, meta)
+        with phase("triton_compile"):
+            return self._kernels.of_few_queries(problem, places[0].device)
 
     def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """Update inputs in place, read less, split reductions of much into little, and launch small kernels together."""
