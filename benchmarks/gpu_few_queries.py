@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-os.environ.setdefault("TORCHJIT_STORE", "off")
+os.environ.update(TORCHJIT_STORE="off", TORCHJIT_NEVER_SLOWER="off")
 
 SHAPES = (
     # batch, heads, heads of keys, queries, keys, depth
@@ -75,7 +75,7 @@ def row(shape: Sequence[int], library: bool = True) -> str:
     # Imported here: settings of the environment come first.
     import torchjit
 
-    batch, heads, key_heads, queries, keys, depth = shape
+    batch, _, key_heads, _, keys, depth = shape
     nbytes = 2 * 2 * batch * key_heads * keys * depth
     inputs = inputs_of(shape, max(4, min(_MANY, _WARM_CACHE // nbytes)))
     torchjit.reset()
