@@ -6,14 +6,13 @@ so several programs share the keys of a row here (`parts`), and heads that share
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, final
 
 import attrs
 import torch
 import torch.fx
-
-from torchjit_inductor.lowering.graph_nodes import picked_result
 
 __all__ = ["FUSED_ATTENTION", "FewQueries", "few_queries"]
 
@@ -58,7 +57,7 @@ class FewQueries:
 
 def few_queries(node: torch.fx.Node) -> FewQueries | None:
     """What a call of the library's attention computes, where it has few queries, and its result alone is used."""
-    if node.target not in FUSED_ATTENTION or any(picked_result(user) != 0 for user in node.users):
+    if node.target not in FUSED_ATTENTION or not all(map(_is_result, node.users)):
         return None
     given = _by_name(node)
     if given["dropout_p"] or given["is_causal"]:
@@ -69,6 +68,11 @@ def few_queries(node: torch.fx.Node) -> FewQueries | None:
         return None
     scale = given["scale"]
     return FewQueries(query, key, value, bias, float(query.meta["val"].shape[-1] ** -0.5 if scale is None else scale))
+
+
+def _is_result(user: torch.fx.Node) -> bool:
+    """Is it the first of what the operator gives, or does nobody use it?"""
+    return user.target is operator.getitem and (user.args[1] == 0 or not user.users)
 
 
 def _by_name(node: torch.fx.Node) -> dict[str, Any]:
