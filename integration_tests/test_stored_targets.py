@@ -22,6 +22,7 @@ from torchjit_core.events import listen
 from torchjit_core.storing import NotStorable, NotYetStorable, how_made, loading_from, when_grown
 from torchjit_core.writing import WRITES_FROM
 from torchjit_frame import Entry, FrontDoor
+from torchjit_inductor.attention.parted import PartedAttention
 from torchjit_inductor.cpp import stored_kernels
 from torchjit_inductor.triton.compile import MachineCode, Recipe
 from torchjit_inductor.triton.cuda import CudaDriver
@@ -441,6 +442,29 @@ def test_launchers_of_gpu_kernels_are_plain_data() -> None:
     state = kernels.__stored_state__()
     assert state["codes"] == {(True, False, True): code} and set(state["bases"].values()) == {recipe}
     assert made.__code__.co_code == launch.__code__.co_code  # type: ignore[attr-defined]
+
+
+def test_kernels_of_few_queries_are_plain_data() -> None:
+    recipe = Recipe("def kernel(): ...", "kernel", (("p0", "*fp32"), ("n0", "i32")), frozenset(), 90, 4, 2)
+    code = MachineCode("kernel", b"\x7fELF\0", ".entry kernel()", 128, 0, 2)
+    kernels = [
+        Specialisations(
+            LaunchFacts(name, 0, 1, 1, "n0 // 4", False),
+            CudaDriver(),
+            lambda aligned, wide: recipe,
+            lambda variant: code,
+        )
+        for name in ("part", "join")
+    ]
+    attention = PartedAttention(*map(launcher_of, kernels), (8, 4, 4), (1, 2, 1, 8), (16, 8, 8, 1), torch.bfloat16)
+    made = again(attention)
+    assert [how_made(f).arguments[0].facts.name for f in (made.part, made.join)] == ["part", "join"]  # type: ignore[union-attr]
+    assert (made.scratch, made.sizes, made.strides, made.dtype) == (
+        (8, 4, 4),
+        (1, 2, 1, 8),
+        (16, 8, 8, 1),
+        torch.bfloat16,
+    )
 
 
 def test_attention_kernels_of_a_gpu_are_not_stored_without_what_they_hold() -> None:

@@ -37,7 +37,7 @@ def attended(builder: Builder, node: torch.fx.Node, args: Any, metas: Any, choic
 def attended_by_few(
     builder: Builder, node: torch.fx.Node, env: Mapping[torch.fx.Node, Any], choice: AttentionChoice | None
 ) -> Any:
-    """The result alone, in a tuple, of a call of the library's attention that `few_queries` knows and that has kernels; or None.
+    """The results, all but the first None, of a call of the library's attention that `few_queries` knows and that has kernels; or None.
 
     Args:
         env: what the nodes before it became.
@@ -48,4 +48,7 @@ def attended_by_few(
         return None
     places, meta = [builder.materialize(env[n]) for n in call.operands], meta_of(node.meta["val"][0])
     function = kernels(places, [meta])
-    return None if function is None else (builder.extern(function, places, {}, meta),)
+    if function is None:
+        return None
+    result = builder.extern(function, places, {}, meta)
+    return (result, *[None] * (len(node.meta["val"]) - 1))
