@@ -29,7 +29,7 @@ class CudaGraphSettings:
             copied, and one that is still held when the next call comes makes that call use, or make, another recording.
         warmup_calls: ordinary calls before a recording is made, so that kernels load and libraries choose their
             algorithms outside the capture. Each returns its true result.
-        measure: time the last of two or more warm-up calls and a replay, and keep only recordings that are faster.
+        measure: time the last of two or more warm-up calls and some replays, and drop recordings that copies, or few launches, make slower.
         max_recordings: how many combinations of input sizes are recorded; calls with further ones run `compiled`.
         max_versions: how many recordings are made per combination of sizes, for parameters that moved and for earlier
             results that are held; calls that none of them fits run `compiled`.

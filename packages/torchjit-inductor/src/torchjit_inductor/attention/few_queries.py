@@ -72,7 +72,7 @@ def few_queries(node: torch.fx.Node) -> FewQueries | None:
 
 def _is_result(user: torch.fx.Node) -> bool:
     """Is it the first of what the operator gives, or does nobody use it?"""
-    return user.target is operator.getitem and (user.args[1] == 0 or not user.users)
+    return user.target is operator.getitem and bool(user.args[1] == 0 or not user.users)
 
 
 def _by_name(node: torch.fx.Node) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _is_taken(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *bias
     if any(t.dim() != 4 or any(type(n) is not int or n < 1 for n in t.shape) for t in tensors):
         return False
     batch, heads, queries, depth = query.shape
-    return (
+    return bool(
         query.device.type == "cuda"
         and query.dtype in _DTYPES
         and all(t.dtype is query.dtype for t in tensors)
