@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -11,6 +13,7 @@ import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import loop_symbol
+from torchjit_inductor.ir.intervals import Intervals
 from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, bounded, cast, load, where
 from torchjit_inductor.ir.values import constant as number
@@ -43,7 +46,8 @@ def position_symbol(dim: int, size: Expr) -> Symbol:
 def checked_position(
     index: Lowered, point: Point, size: Expr, *, wrap: bool, dim: int, error: str, width: torch.dtype = torch.int64
 ) -> Value:
-    """The position that an index tensor holds at a point, checked against the size of the dimension.
+    """The position that an index tensor holds at a point, checked against the size of the dimension
+    where it is not surely within.
 
     Raises:
         NotLowered: the dimension may be empty, or the index is no integer.
@@ -55,9 +59,16 @@ def checked_position(
     if point.mask is not None:
         # Where nothing is to be read nothing may fail.
         value = where(point.mask, value, number(0, value.dtype))
+    last = math.inf if error == TRUSTED else (size.bounds().lower or 1) - 1
+    if width == torch.int64 and Intervals().within(value, 0, last):
+        return value
+    if error == TRUSTED:
+        error = "index"
     return bounded(value, size, wrap=wrap, dim=dim, error=error)
 
 
+TRUSTED = "trusted"
+"""For the error of positions that only have to be tested where they may be negative: what `_unsafe_index` is given."""
 _FAR = itertools.count()
 _FEW = 16
 
@@ -183,7 +194,9 @@ def index_places(sizes: Index, indices: Sequence[Lowered | None], rank: int) -> 
     return indexed, first, first + rank
 
 
-def computed_index(sizes: Index, indices: Sequence[Lowered | None], rank: int, point: Point) -> Places:
+def computed_index(
+    sizes: Index, indices: Sequence[Lowered | None], rank: int, point: Point, error: str = "index"
+) -> Places:
     """The index into the indexed tensor for a point of the result of `x[indices]`."""
     indexed, first, last = index_places(sizes, indices, rank)
     broadcast = point.index[first:last]
@@ -201,7 +214,7 @@ def computed_index(sizes: Index, indices: Sequence[Lowered | None], rank: int, p
         at = point.at(broadcast_index(broadcast, held.sizes)) if held.sizes else point.at(())
         # Eager's message counts the indexed dimensions only.
         number_of_dim = indexed.index(dim)
-        computed[symbol] = checked_position(held, at, size, wrap=True, dim=number_of_dim, error="index")
+        computed[symbol] = checked_position(held, at, size, wrap=True, dim=number_of_dim, error=error)
         index.append(as_expr(symbol))
     return index, computed
 
@@ -227,7 +240,10 @@ def broadcast_rank(x: Lowered, indices: Sequence[Lowered | None]) -> int:
     return len(longest.sizes)
 
 
-@lowering("index.Tensor", "_unsafe_index.Tensor")
-def _index(b: Builder, meta: TensorMeta, x: Lowered, indices: Sequence[Lowered | None]) -> Lowered:
+def _index(error: str, b: Builder, meta: TensorMeta, x: Lowered, indices: Sequence[Lowered | None]) -> Lowered:
     rank = broadcast_rank(x, indices)
-    return _gathered(b, meta, x, lambda p: computed_index(x.sizes, indices, rank, p))
+    return _gathered(b, meta, x, lambda p: computed_index(x.sizes, indices, rank, p, error))
+
+
+lowering("index.Tensor")(functools.partial(_index, "index"))
+lowering("_unsafe_index.Tensor")(functools.partial(_index, TRUSTED))

@@ -351,6 +351,22 @@ def _common_accesses(first: LoopKernel, second: LoopKernel) -> Iterator[tuple[Ex
                 if (other, index) not in tried and len(tried) < 12:
                     tried.add((other, index))
                     yield other, index
+    if not tried:
+        yield from _of_results(first, second)
+
+
+def _of_results(first: LoopKernel, second: LoopKernel) -> Iterator[tuple[Expr, Expr]]:
+    """The indices of what two pointwise kernels store, if they read one buffer at computed positions: an interpolation's corners, say."""
+    if first.inner or second.inner or first.device.type != "cuda":
+        return
+    read = _picked_from(first) & _picked_from(second)
+    if read and not any(s.scatters for s in (*first.stores, *second.stores)):
+        yield first.stores[-1].index, second.stores[-1].index
+
+
+def _picked_from(kernel: LoopKernel) -> set[str]:
+    """Buffers that a kernel reads at computed positions."""
+    return {v.data.buffer for v in kernel.values if v.op == "load" and v.data.binders}
 
 
 def _loads(kernel: LoopKernel) -> dict[str, list[Expr]]:

@@ -13,6 +13,7 @@ import torch
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, HALF
+from torchjit_inductor.ir.intervals import Intervals
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, flat_index
 from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value, substitute
@@ -32,7 +33,10 @@ from torchjit_inductor.triton.tile import FIRST_ROW, IN_SECOND, SECOND_ROW, Axes
 
 __all__ = ["Emitter", "is_rounded", "literal", "pointer_names"]
 
+_FLOATS = (torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32)
+_NARROWED = frozenset(("add", "sub", "mul", "neg", "maximum", "minimum"))
+"""Of int64 operands that all fit into int32, with a result that does, too: computed in int32 where it is a place in memory."""
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
@@ -133,6 +137,7 @@ class Emitter:
         self._names: dict[object, str] = {}
         self._body_names: dict[object, str] = {}
         self._axes: dict[Value, Axes] = {}
+        self._intervals = Intervals()
         self._numbers = numbers or itertools.count()
 
     # ------------------------------------------------------------------------------------------------------ names
@@ -237,6 +242,8 @@ class Emitter:
         (operand,) = value.args
         if operand.op == "index" and not self.tile.wide and value.dtype != torch.int64:
             return cast_text(self._narrow(operand), torch.int32, value.dtype)
+        if value.dtype in _FLOATS and self._is_narrow(operand):
+            return cast_text(self._place(operand), torch.int32, value.dtype)
         if value.dtype in _SIGNED and is_rounded(operand):
             return rounded_text(self._before_rounding(operand), value.dtype, self.dialect)
         return cast_text(self.value(operand), operand.dtype, value.dtype)
@@ -306,6 +313,28 @@ class Emitter:
             return self.value(value, weak=True)
         return f"({self._index(value.data.index, self._bound(value.data.binders, value.args))})"
 
+    def _is_narrow(self, value: Value) -> bool:
+        """May an int64 value be computed in int32? A cast, or a result of sums and limits of such."""
+        if value.dtype != torch.int64 or self.tile.wide or not self._intervals.within(value, -(2**31), 2**31 - 1):
+            return False
+        if value.op == "cast":
+            return value.args[0].dtype in _FLOATS
+        return value.op in ("constant", "index") or (value.op in _NARROWED and all(map(self._is_narrow, value.args)))
+
+    def _place(self, value: Value) -> str:
+        """A computed place in memory, as int32 unless positions are wide."""
+        if self.tile.wide:
+            return self.value(value)
+        if value.op in ("constant", "index"):
+            return self._narrow(value)
+        if not self._is_narrow(value):
+            return f"{self.value(value)}.to(tl.int32)"
+        if value.op == "cast":
+            text = cast_text(self.value(value.args[0]), value.args[0].dtype, torch.int32)
+        else:
+            text = operation_text(value.op, torch.int32, [self._place(a) for a in value.args], self.dialect)
+        return self.bind(("place", value), text, self.axes(value))
+
     def _division(self, value: Value) -> str | None:
         numerator, divisor = value.args
         if divisor.op == "constant":
@@ -339,8 +368,7 @@ class Emitter:
     # ------------------------------------------------------------------------------------------ memory and indices
 
     def _bound(self, binders: Sequence[Symbol], positions: Sequence[Value]) -> dict[Symbol, str]:
-        narrow = "" if self.tile.wide else ".to(tl.int32)"
-        return {symbol: self.value(at) + narrow for symbol, at in zip(binders, positions, strict=False)}
+        return {symbol: self._place(at) for symbol, at in zip(binders, positions, strict=False)}
 
     def _spread_index(self, index: Expr, binders: Sequence[Symbol], positions: Sequence[Value], want: Axes) -> str:
         """An index with computed positions, as a tensor that varies along `want`."""
