@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._decomp
 import torch.fx
 import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
@@ -17,9 +18,12 @@ from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.lowering.graph_nodes import read_whole
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
+from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
 from torchjit_inductor.triton.backend import TritonBackend
+from torchjit_inductor.triton.plan import make_plan
+from torchjit_inductor.triton.source import kernel_source
 from torchjit_torch.node_meta import FROM_PLACES
 
 aten = torch.ops.aten
@@ -280,6 +284,28 @@ def test_halves_that_are_rotated_are_read_where_they_come_from() -> None:
     assert any(name.startswith("tanh") for step in twice.steps for name in step.writes)
     for got, want in zip(results(twice, inputs[::2]), both(*inputs[::2]), strict=True):
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("size", [(14, 20), (5, 3)])
+def test_an_interpolation_is_one_kernel_of_positions_that_need_no_test(size: tuple[int, int], align: bool) -> None:
+    """All four corners in a kernel, at places that are computed in 32 bits."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, size=size, mode="bilinear", align_corners=align)
+
+    inputs = [torch.randn(2, 3, 7, 9)]
+    known = torch._decomp.decomposition_table
+    table = {op: known[op] for op in (aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec) if op in known}
+    with FakeTensorMode():
+        gm = make_fx(function, decomposition_table=table)(torch.empty(2, 3, 7, 9, device="cuda"))
+    program = lowered(gm)
+    assert len(program.steps) == 1
+    torch.testing.assert_close(results(program, inputs)[0], function(*inputs))
+    kernel = merged(program.steps[0].kernel)
+    text = kernel_source(kernel, program.buffers, make_plan(kernel, program.buffers, {}))
+    assert "assert" not in text
+    assert "int64" not in text
 
 
 def test_short_rows_are_sorted_in_registers() -> None:

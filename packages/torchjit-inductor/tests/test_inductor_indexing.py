@@ -173,6 +173,11 @@ def test_a_roll_is_an_index(shifts: Any, dims: Any) -> None:
     check(windows, [x], kernels=None if dims == () else 1, aten=None if dims == () else 0)
 
 
+@pytest.mark.parametrize("shifts", [3, -2, 17, -30])
+def test_a_roll_by_more_or_less_than_a_size_that_varies_is_an_index(shifts: int) -> None:
+    check(lambda x: x.roll(shifts, 1) + x.roll((1, shifts), (1, 0)), [_floats(5, 7)], mode="symbolic", kernels=1)
+
+
 WINDOWS: dict[str, Case] = {
     "overlapping": (lambda x: (x.unfold(1, 4, 2) * torch.arange(4.0)).sum(-1), (_floats(5, 33),)),
     "of_what_is_computed": (lambda x: x.sin().unfold(1, 4, 2).amax(-1), (_floats(5, 33),)),

@@ -389,20 +389,20 @@ def _roll(b: Builder, meta: TensorMeta, x: Lowered, shifts: Size | Sequence[Size
     """A view with `(i - shift) % n` for an index: readers read where the values come from, nothing is copied."""
     given = [shifts] if isinstance(shifts, (int, Expr)) else shifts
     known = [k for k in given if isinstance(k, int)]
-    sizes = [n.value for n in x.sizes]
-    if len(given) != len(dims) or len(known) != len(dims) or any(sizes[d] is None for d in dims):
+    if len(given) != len(dims) or len(known) != len(dims):
         raise NotLowered("a roll of all elements, or by symbolic sizes")
-    by = [0] * len(sizes)
+    by = [0] * len(x.sizes)
     for d, shift in zip(dims, known, strict=True):
-        by[dim_of(d, len(sizes))] += shift
+        by[dim_of(d, len(by))] += shift
 
-    def back(index: Index) -> Index:
-        # A remainder of what is never negative.
-        return tuple(
-            i if not n or not k % n else (i + (n - k % n)) % n for i, n, k in zip(index, sizes, by, strict=True)
-        )
+    def rolled(i: Expr, n: Expr, k: int) -> Expr:
+        if not k or n.value in (0, 1):
+            return i
+        # Remainders of what is never negative.
+        ahead = as_expr(abs(k)) % n
+        return (i + (n - ahead if k > 0 else ahead)) % n
 
-    return view(x, meta, back)
+    return view(x, meta, lambda index: tuple(map(rolled, index, x.sizes, by)))
 
 
 @lowering("flip")
