@@ -4,6 +4,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -107,6 +108,43 @@ def test_streams_and_branches_have_cures_of_their_own():
     hints = told_for(branches).breaks[0].hints
     assert "torch.where" in hints[0]
     assert "torch.cond" in hints[1]
+
+
+def draws(x):
+    return x + 1 if np.random.rand() < 2 else x
+
+
+def test_random_numbers_of_numpy_are_named_as_such():
+    (told,) = told_for(draws).breaks
+    assert "draws a random number" in str(told) and "torch.rand" in told.hints[0] and "tensor of" not in str(told)
+
+
+def scales_rows(x):
+    return torch.stack([row * 2 for row in x])
+
+
+def test_a_loop_over_a_varying_number_of_rows_says_so_and_the_other_spelling_unrolls_it():
+    fast = torchjit.compile(scales_rows, backend="eager")
+    for rows in (4, 6, 5):
+        fast(torch.ones(rows, 2))
+    (told,) = fast.compiled.stats.breaks
+    assert told.reason_id == "TJ-FX-032" and any("x.unbind(0)" in hint for hint in told.hints)
+    unrolled = torchjit.compile(lambda x: torch.stack([row * 2 for row in x.unbind(0)]), backend="eager")
+    for rows in (4, 6, 5):
+        unrolled(torch.ones(rows, 2))
+    assert not unrolled.compiled.stats.breaks
+    assert "compute all rows at once" in unrolled.compiled.stats.recompiles[-1].advice
+
+
+def halves(x):
+    yield x[:1] * 2
+    yield x[1:] * 2
+
+
+def test_a_generator_function_is_named_and_what_iterates_over_it_is_one_graph():
+    with pytest.warns(RuntimeWarning, match="TJ-VM-042.*halves"):
+        assert len(list(torchjit.compile(halves, on_error="eager")(NUMBERS))) == 2
+    assert torchjit.explain(lambda x: torch.cat(list(halves(x))))(NUMBERS).graph_break_count == 0
 
 
 def test_words_of_the_program_appear():

@@ -172,3 +172,25 @@ def test_frozen_weights_between_inputs() -> None:
     torch.testing.assert_close(d.detach(), 3 * torch.autograd.grad(f(x3), x3)[0])
     with pytest.raises(RuntimeError, match="TJ-AOT-009"):
         torch.autograd.grad(y + (d**2).sum(), x)
+
+
+def test_a_gradient_penalty_inside_of_the_compiled_function_is_one_graph_as_the_hint_says() -> None:
+    critic = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+    def penalty(x: torch.Tensor) -> torch.Tensor:
+        x = x.requires_grad_()
+        (slope,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
+        return (slope.norm(dim=1) - 1).square().mean()
+
+    x = torch.randn(6, 4)
+    penalty(x.clone()).backward()
+    expected = [p.grad for p in critic.parameters()]
+    critic.zero_grad()
+    compiled: Any = torchjit.compile(penalty, fullgraph=True)
+    compiled(x.clone()).backward()
+    torch.testing.assert_close([p.grad for p in critic.parameters()], expected)
+    outside: Any = torchjit.compile(critic)
+    x.requires_grad_()
+    (slope,) = torch.autograd.grad(outside(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="TJ-AOT-009(.|\n)*inside of a compiled function"):
+        slope.sum().backward()

@@ -59,6 +59,47 @@ def test_advice_is_the_line_to_write() -> None:
     assert "lie in memory alike" in strided.compiled.stats.recompiles[0].advice
 
 
+class Annealed:
+    """Settings as a class, one of which changes."""
+
+    beta = 0.5
+
+
+def test_state_that_the_first_call_makes_is_told_by_a_name_not_by_its_numbers() -> None:
+    weight = torch.nn.Parameter(torch.ones(3, 3))
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    step: Any = torchjit.compile(optimizer.step, backend="eager")
+    for _ in range(3):
+        weight.grad = torch.ones(3, 3)
+        step()
+    (told,) = step.compiled.stats.recompiles
+    assert "<Parameter object> not in" in told.guard and "tensor(" not in told.guard and "\n" not in told.guard
+    assert told.advice.startswith("nothing if the first call makes the entry")
+
+
+def test_advice_fits_what_changed() -> None:
+    class Shifted(torch.nn.Module):
+        def forward(self, x: torch.Tensor, by: torch.Tensor | None = None) -> torch.Tensor:
+            return (x if by is None else x + by) * Annealed.beta
+
+    fast: Any = torchjit.compile(Shifted(), backend="eager")
+    fast(torch.ones(3))
+    fast(torch.ones(3), torch.ones(3))
+    Annealed.beta = 0.25
+    fast(torch.ones(3), torch.ones(3))
+    more, class_attribute = fast.compiled.stats.recompiles
+    assert "an optional one as None" in more.advice and "pass beta as an argument" in class_attribute.advice
+    optional: Any = torchjit.compile(lambda x, by=None: x if by is None else x + by, backend="eager")
+    optional(torch.ones(3))
+    optional(torch.ones(3), torch.ones(3))
+    assert "one compilation each" in optional.compiled.stats.recompiles[0].advice
+    number: Any = torchjit.compile(lambda x, n: x * n, backend="eager")
+    for n in (2, 3, 4):
+        number(torch.ones(3), n)
+    (told,) = number.compiled.stats.recompiles
+    assert told.advice.startswith("nothing if one compilation for all further numbers will do")
+
+
 def test_of_many_keyword_arguments_those_are_told_that_differ() -> None:
     def total(**kwargs: torch.Tensor) -> torch.Tensor:
         return sum(kwargs.values(), torch.zeros(()))

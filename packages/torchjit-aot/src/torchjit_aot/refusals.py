@@ -78,7 +78,9 @@ DOUBLE_BACKWARD = reason(
     "TJ-AOT-009",
     "double backward through a compiled graph",
     "The backward of a compiled graph is compiled too and cannot be differentiated again.",
-    "Run the function with eager PyTorch when you use create_graph=True.",
+    "Compile the function that takes the gradient and uses it: torch.autograd.grad(..., create_graph=True) inside of a compiled function is "
+    "part of its graph (a gradient penalty, torch.func.hessian).",
+    "Or run the differentiated function in eager PyTorch: torchjit.disable.",
 )
 EMPTY_GRAPH = reason(
     "TJ-AOT-010",

@@ -184,7 +184,6 @@ def dict_items(found: dict[Any, Any]) -> tuple[tuple[Any, Any], ...]:
 class DictKeys(Guard):
     """`tuple(path) == keys`, in order, for a dict or dict subclass. Keys that are no atoms compare by identity."""
 
-    _text = "tuple({0.path}) == {0.keys!r}"
     path: AccessPath
     keys: tuple[Any, ...] = attrs.field(metadata=_BY_TYPE)
     location: CodeLocation | None = None
@@ -194,6 +193,9 @@ class DictKeys(Guard):
         return len(keys) == len(self.keys) and all(
             a is b or (type(a) is type(b) and a == b) for a, b in zip(keys, self.keys, strict=True)
         )
+
+    def __str__(self) -> str:
+        return f"tuple({self.path}) == {shown(self.keys, 200)}"
 
 
 @final
@@ -210,7 +212,7 @@ class DictContains(Guard):
         return dict.__contains__(self.path.resolve(slots), self.name) is self.present
 
     def __str__(self) -> str:
-        return f"{self.name!r} {'in' if self.present else 'not in'} {self.path}"
+        return f"{shown(self.name)} {'in' if self.present else 'not in'} {self.path}"
 
 
 @final

@@ -9,13 +9,13 @@ import warnings
 __all__ = ["warn_user"]
 
 
-def warn_user(text: str) -> None:
-    """A RuntimeWarning about the innermost line that is neither in a package of this project nor in torch's."""
+def warn_user(text: str, category: type[Warning] = RuntimeWarning) -> None:
+    """A warning about the innermost line that is neither in a package of this project nor in torch's."""
     level = 1
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and _is_not_the_users(frame.f_globals.get("__name__", "")):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, RuntimeWarning, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)
 
 
 def _is_not_the_users(module: object) -> bool:

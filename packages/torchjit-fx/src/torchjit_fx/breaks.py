@@ -9,7 +9,8 @@ _EAGER = "The operation runs for real, between two graphs."
 DATA_DEPENDENT = reason(
     "TJ-FX-001",
     "a Python value is read out of a tensor",
-    "The value depends on the tensor's data, which is not known while the graph is captured. " + _EAGER,
+    "The value depends on the tensor's data, or on a number that each call draws anew (random.random()), which is not known while the graph is captured. "
+    + _EAGER,
     "Keep the value in a tensor (torch.where, masks) if it does not steer Python control flow.",
 )
 DYNAMIC_SHAPE = reason(
@@ -93,7 +94,8 @@ AUTOGRAD_CALL = reason(
     "the backward pass is started or hooked here",
     "A backward pass writes gradients of tensors that the graph only borrows; torch.autograd.grad may be part of a graph where its outputs depend on its "
     "inputs through nothing but the graph. " + _EAGER,
-    "Compile the forward pass and the loss, and call backward() outside.",
+    "Nothing, if the break is the step's only one: what comes behind it (clipping, the optimizer's step) is compiled as a graph of its own.",
+    "Compile the forward pass and the loss, and call backward() outside, where the function has to be one graph (fullgraph=True).",
 )
 MODE_OBJECT = reason(
     "TJ-FX-014",
@@ -170,6 +172,13 @@ DATA_ERROR = reason(
     "(An `except` that only raises the error again, or one of the same kind, does not count: the first one is raised then.) "
     + _EAGER,
     "Do it outside of the `try`, or use a form that tells about errors in its result (torch.linalg.cholesky_ex, inv_ex, a clamped index).",
+)
+ROWS = reason(
+    "TJ-FX-032",
+    "a loop over the rows of a tensor whose number varies",
+    "The loop runs in Python, and its body is compiled once, so that both serve every number of rows.",
+    "Compute all rows at once: an operation of the whole tensor, or torch.vmap.",
+    "Unroll the loop for each number of rows: for row in x.unbind(0).",
 )
 WRAPPER_TANGENT = reason(
     "TJ-FX-031",

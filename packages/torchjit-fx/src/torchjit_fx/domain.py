@@ -518,8 +518,10 @@ class TensorDomain:
         if type(leaf) is ArrayLeaf:
             return array_rows(self, leaf, capture)
         sizes = leaf.record.sizes if isinstance(leaf, TensorLeaf) else ()
-        if not isinstance(leaf, TensorLeaf) or not sizes or not (type(sizes[0]) is int or self.numbers.sizes.dynamic):
+        if not isinstance(leaf, TensorLeaf) or not sizes:
             raise GraphBreak(breaks.META_FAILED, "iteration over this value", capture.location())
+        if not (type(sizes[0]) is int or self.numbers.sizes.dynamic):
+            raise GraphBreak(breaks.ROWS, f"size(0) is {sizes[0]}", capture.location())
         if is_wrapped(leaf):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"iteration over a {leaf.cls.__name__}", capture.location())
         seen = of_another_class(leaf) and not capture.state("dispatch_off")

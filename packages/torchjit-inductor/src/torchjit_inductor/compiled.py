@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, final
 
@@ -18,6 +17,7 @@ from torchjit_core.expr import Symbol
 from torchjit_core.failures import failures_are_raised
 from torchjit_core.handlers import let_through
 from torchjit_core.reasons import Reason, UserError, reason
+from torchjit_core.user_warnings import warn_user
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention.call import AttentionOperators
@@ -408,7 +408,7 @@ _MANY_NODES = 60
 
 @functools.cache  # once a process for each cause, however many graphs meet it
 def _warn(detail: str) -> None:
-    warnings.warn(f"{NO_COMPILER.id}: {NO_COMPILER.headline}: {detail}. {NO_COMPILER.explanation}", stacklevel=4)
+    warn_user(f"{NO_COMPILER.id}: {NO_COMPILER.headline}: {detail}. {NO_COMPILER.explanation}", UserWarning)
 
 
 def _by_device(kernels: Sequence[LoopKernel]) -> dict[str, list[LoopKernel]]:

@@ -15,6 +15,7 @@ _SHAPES: Final = "torchjit.config.capture_dynamic_output_shape_ops = True"
 _STREAMS: Final = ("TextIOWrapper.", "StringIO.", "BufferedWriter.", "io.open", "input", "breakpoint")
 """Input and output: these never compute tensors, so `allow_in_graph` is no way out."""
 _NUMBERS: Final = ("Tensor.item", "TensorBase.item", "TensorBase.tolist", "Tensor.tolist", "float() of", "bool() of")
+_GENERATORS: Final = ("RandomState.", "Generator.")
 _INTEGERS: Final = ("int() of", "index() of")
 
 
@@ -25,7 +26,7 @@ def cures(why: Reason, detail: str) -> tuple[str, ...]:
         why: the reason of a break.
         detail: its text, which begins with what was called or read.
     """
-    made = {"TJ-VM-002": _of_call, "TJ-FX-001": _of_value, "TJ-FX-002": _of_shape}.get(why.id)
+    made = {"TJ-VM-002": _of_call, "TJ-FX-001": _of_value, "TJ-FX-002": _of_shape, "TJ-FX-020": _of_numpy}.get(why.id)
     return (made(detail) if made is not None else ()) or why.hints
 
 
@@ -56,6 +57,15 @@ def _of_value(read: str) -> tuple[str, ...]:
         return (
             f"Let the number of an integer tensor be a symbol of the graph: {_SCALARS}",
             "Keep the value in a tensor: drop the conversion.",
+        )
+    return ()
+
+
+def _of_numpy(called: str) -> tuple[str, ...]:
+    if called.startswith(_GENERATORS):
+        return (
+            "Draw with torch: torch.rand(()), torch.randint, torch.randperm, torch.distributions.",
+            "Draw before the call, and pass the number in as a tensor.",
         )
     return ()
 

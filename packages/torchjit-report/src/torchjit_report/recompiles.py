@@ -106,20 +106,28 @@ def advice(miss: Miss, *, inside: bool = False) -> str:
         case TensorMatches():
             return _tensor_advice(miss, inside)
         case SymbolicCondition():
-            return (
-                "the sizes left the range that the program was compiled for: branch on them less, or compile per range"
-            )
+            return _size_advice(str(guard))
         case ValueEquals() if type(guard.value) in (int, float):
             named = f'name it, torchjit.config.dynamic_sources = "{source_of(guard.path)}"'
-            return f"pass the number as a tensor, or {named}, or compile with dynamic=True, or keep torchjit.config.automatic_dynamic_shapes"
+            return f"nothing if one compilation for all further numbers will do (it becomes an input); else pass it as a tensor, or {named}, or compile with dynamic=True"
         case DictKeys():
             return "pass the same keys, in one order (of **kwargs: the same keyword arguments in each call), or compile one callable per set of keys"
-        case ValueEquals() | LengthIs() | DictContains():
+        case ValueEquals() if guard.value is None:
+            return "nothing if it is either left out or given: that is one compilation each; else always pass a tensor"
+        case DictContains() if not guard.present:
+            return "nothing if the first call makes the entry (the state of an optimizer, a cache): it is there from then on; else make it before that call"
+        case LengthIs() if str(guard.path) == "args":
+            return "give the same arguments by position in each call; an optional one as None, or by its name"
+        case LengthIs():
+            return "pass a tensor in the place of a list whose length varies, or fill lists up to few lengths"
+        case ValueEquals() | DictContains():
             return "keep the value constant, or compile one callable per value"
         case TypeIs():
             return "pass objects of one type"
         case IdIs():
             return "keep the object: make it once, outside of what is called again and again"
+        case ClassAttrIs() if type(guard.obj) in (int, float):
+            return f"pass {guard.name} as an argument, or keep it in an object in place of a class: there a number that varies becomes an input"
         case ClassAttrIs() | MroIs() | InstanceLacks():
             return "do not patch classes or objects between calls"
         case Ambient():
@@ -128,6 +136,15 @@ def advice(miss: Miss, *, inside: bool = False) -> str:
             return "pass the same object at the same places, or always different ones"
         case _:
             return "keep what the guard names as it was"
+
+
+def _size_advice(condition: str) -> str:
+    if re.match(r"s\d+ == \d+\b", condition):
+        return (
+            "the line needs this size as a number (a loop that is unrolled over it, a list of that length): compute all rows at once, "
+            "fill up to few sizes, or keep the loop out of the region"
+        )
+    return "the sizes left the range that the program was compiled for: branch on them less, or compile per range"
 
 
 def _tensor_advice(miss: Miss, inside: bool) -> str:

@@ -88,7 +88,8 @@ def _graph_call(name: str, call: Call) -> Raw:
     """Record a call of a function that NumPy and torch's NumPy layer have under one name."""
     fn, domain, capture = call.function, call.domain, call.capture
     if not (name in COMPUTES or name in VIEWS) or not KEYWORDS.issuperset(call.kwargs):
-        raise refuse(fn, "of an array that depends on a tensor", capture)
+        drawn = name_of(fn).startswith(("RandomState.", "Generator."))
+        raise refuse(fn, "draws a random number" if drawn else "has no counterpart in a graph", capture)
     args = _plain_arguments(name, call.args)
     kwargs = {k: numpy_or_torch_dtype(v) for k, v in call.kwargs.items()}
     raw = tuple([tensors_of(domain, a, fn, capture) for a in args])

@@ -31,6 +31,7 @@ from torchjit_vm.capture.reading import known_cell, wrap
 from torchjit_vm.capture.reasons import (
     BOUNDARY,
     CLASS_BODY,
+    GENERATOR_FUNCTION,
     NO_RESTART,
     OPAQUE_ITERATOR,
     OWN_FRAME,
@@ -162,9 +163,9 @@ class _Capture:
         self.domain.root_location = CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
 
     def run(self) -> Captured:
-        domain, vm = self.domain, self.vm
-        if self.region.offset is None and self.region.code.co_flags & _GENERATOR_FLAGS:
-            raise GraphBreak(UNKNOWN_OPERATION, "a generator or coroutine function", domain.root_location)
+        domain, vm, code = self.domain, self.vm, self.region.code
+        if self.region.offset is None and code.co_flags & _GENERATOR_FLAGS:
+            raise GraphBreak(GENERATOR_FUNCTION, code.co_qualname, domain.root_location)
         frame, thrown = self._frame()
         try:
             result = vm.run(frame, thrown, again=True)

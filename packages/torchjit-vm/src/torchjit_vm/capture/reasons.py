@@ -153,6 +153,13 @@ RAISED_UNDER_CAPTURE = reason(
     "false; an exception of its own is raised there.",
     "Make the branch that is_compiling() takes work for these arguments.",
 )
+GENERATOR_FUNCTION = reason(
+    "TJ-VM-042",
+    "a generator or coroutine function",
+    "Its body runs in Python: between two of its steps anything may happen. A generator that a compiled function makes and uses up itself is part "
+    "of that function's graph.",
+    "Compile the functions that it calls, or the one that iterates over it.",
+)
 CONSTANT_RESULT = reason(
     "TJ-STORE-024",
     "the result of a function is assumed to be constant",
