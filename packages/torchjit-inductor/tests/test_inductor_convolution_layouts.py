@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.source import ConstantSource
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from torchjit_inductor import convolution_algorithms, convolution_layouts, convolution_times
 from torchjit_inductor.convolution_layouts import CHANNELS_LAST, plan_convolutions
@@ -110,6 +112,33 @@ def test_a_convolution_that_gains_more_than_the_passes_around_it_take(
     function: Function, shapes: Any, gains: bool
 ) -> None:
     assert turned(function, *shapes) == [gains]
+
+
+@pytest.mark.parametrize(("function", "shapes", "gains"), [case[1:] for case in FOLLOWED], ids=[c[0] for c in FOLLOWED])
+def test_images_of_varying_size_are_laid_out_as_those_of_the_traced_sizes(
+    function: Function, shapes: Any, gains: bool
+) -> None:
+    """All of them, not only the operands of the convolution: else each would be converted. Nothing is decided about the sizes."""
+    env = ShapeEnv()
+
+    def varying(number: int, size: int) -> Any:
+        source = ConstantSource(f"size{number}")
+        made = env.create_symbol(size, source, dynamic_dim=DimDynamic.DYNAMIC)
+        return env.create_symintnode(made, hint=size, source=source)
+
+    image, *filters = shapes
+    sizes = [n if d == 1 else varying(d, n) for d, n in enumerate(image)]
+    with FakeTensorMode(shape_env=env) as mode:
+        gm = make_fx(function)(*(torch.empty(s, device="cuda") for s in (sizes, *filters)))
+        decided = len(env.guards)
+        results = next(n for n in gm.graph.nodes if n.op == "output").all_input_nodes
+        with mode:
+            plan_convolutions(gm.graph, frozenset(results), ConvolutionTimes())
+    (node,) = convolutions(gm)
+    assert (CHANNELS_LAST in node.meta) == gains
+    assert len(env.guards) == decided
+    innermost = [n for n in gm.graph.nodes if n.op == "call_function" and "val" in n.meta and n not in results]
+    assert [n.meta["val"].stride()[1] == 1 for n in innermost if n is node] == [gains]
 
 
 def test_what_normalises_rows_wants_them_row_major() -> None:

@@ -471,6 +471,10 @@ def test_convolutions_choose_their_layout() -> None:
     assert not preferred_layouts(shuffled, DefaultWins(cache_dir()))
     for channels_last in (set(), chosen):
         run_program(fn, inputs, lower_graph(gm, "g", channels_last))
+    varying = trace(fn, inputs, "symbolic")
+    chosen = preferred_layouts(varying, ChannelsLastWins(cache_dir()))
+    assert sum(n.target is aten.convolution.default for n in chosen) == 4
+    run_program(fn, (sample(3, 3, 17, 17), w1, w2, w3), lower_graph(varying, "g", chosen))
 
 
 def test_a_variance_pass_does_not_read_what_an_earlier_pass_overwrote() -> None:

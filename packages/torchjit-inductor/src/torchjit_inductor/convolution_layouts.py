@@ -25,7 +25,15 @@ import torch.fx
 
 from torchjit_inductor.convolution_times import ConvolutionTimes, count, pass_seconds
 from torchjit_inductor.ir.dtypes import HALF
-from torchjit_inductor.layouts import channels_last_strides, fake_like, image_and_weight, scatters_channels, value_of
+from torchjit_inductor.layouts import (
+    channels_last_strides,
+    fake_like,
+    image_and_weight,
+    is_row_major,
+    scatters_channels,
+    typical,
+    value_of,
+)
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.window_sums import is_window_sum
 
@@ -120,7 +128,7 @@ def _is_cpu_convolution(node: torch.fx.Node) -> bool:
     x, weight = image_and_weight(node)
     if x is None or weight is None or x.device.type != "cpu" or x.dtype != torch.float32:
         return False
-    return x.dim() == weight.dim() == 4 and all(isinstance(n, int) for n in (*x.shape, *weight.shape))
+    return x.dim() == weight.dim() == 4
 
 
 def _worth_it_on_cpu(graph: torch.fx.Graph, convolutions: Iterable[torch.fx.Node]) -> bool:
@@ -128,14 +136,14 @@ def _worth_it_on_cpu(graph: torch.fx.Graph, convolutions: Iterable[torch.fx.Node
 
     Inference graphs are decided by races (`layouts.py`).
     """
-    activations, weights, trains = 0, 0, False
+    activations, weights, trains = 0.0, 0.0, False
     for node in convolutions:
         x, weight = image_and_weight(node)
         if node.target is not _CONVOLUTIONS[0]:
             trains = True
         elif x is not None and weight is not None:
-            activations += x.numel() + node.meta["val"].numel()
-            weights += weight.numel()
+            activations += count(x) + count(node.meta["val"])
+            weights += count(weight)
     return trains and activations > ACTIVATIONS_PER_WEIGHT * weights and not scatters_channels(graph)
 
 
@@ -403,10 +411,10 @@ def _turned(val: torch.Tensor) -> torch.Tensor:
 
 
 def _may_turn(val: torch.Tensor) -> bool:
-    """Is it an image in row-major order, but for the batch of known size?"""
-    return val.dim() in IMAGE_RANKS and all(isinstance(n, int) and n > 0 for n in val.shape[1:]) and val.is_contiguous()
+    """Is it an image in row-major order, of known or unknown size?"""
+    return val.dim() in IMAGE_RANKS and all(typical(n) > 0 for n in val.shape[1:]) and is_row_major(val)
 
 
 def _turns(val: torch.Tensor) -> bool:
     """Does it lie elsewhere once it has its channels innermost?"""
-    return _may_turn(val) and val.shape[1] > 1 and math.prod(val.shape[2:]) > 1
+    return _may_turn(val) and typical(val.shape[1]) > 1 and math.prod(map(typical, val.shape[2:])) > 1

@@ -9,6 +9,7 @@ that every process decides alike and only the first one pays.
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchjit_core.events import activity, emit
 from torchjit_inductor.convolution_algorithms import with_measured_algorithm
 from torchjit_inductor.ir.dtypes import HALF
-from torchjit_inductor.layouts import image_and_weight, value_of
+from torchjit_inductor.layouts import image_and_weight, typical, value_of
 from torchjit_inductor.lowering.window_sums import has_library_kernel
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.triton.timing import device_seconds
@@ -58,20 +59,12 @@ Timer: TypeAlias = "Callable[[torch.fx.Node, int], _Seconds]"
 
 def count(val: torch.Tensor) -> float:
     """Elements, by the sizes that symbols were traced with."""
-    total = 1.0
-    for n in val.shape:
-        total *= n if isinstance(n, int) else float(getattr(n.node, "hint", None) or 1)
-    return total
+    return float(math.prod(map(typical, val.shape)))
 
 
 def pass_seconds(moved: float, passes: int) -> float:
     """What so many passes take that together read and write so many bytes."""
     return moved / BANDWIDTH + passes * LAUNCH
-
-
-def _is_depthwise(weight: torch.Tensor, groups: object) -> bool:
-    """Has each channel filters of its own?"""
-    return groups != 1 and weight.shape[1] == 1
 
 
 def estimated_gain(node: torch.fx.Node) -> float:
@@ -81,8 +74,6 @@ def estimated_gain(node: torch.fx.Node) -> float:
     result = value_of(node) if forward else value_of(node.args[0])
     if x is None or weight is None or result is None:
         return 0.0
-    if not all(isinstance(n, int) for n in (x.shape[1], *weight.shape)):
-        return 0.0  # comparing symbolic sizes would decide something about them
     share = _share(x, weight, _options(node), forward=forward) * (OF_HALVES if x.dtype in HALF else 1.0)
     # A pass over each image, and over each in a backward's two convolutions.
     passes = 2 if forward else 4
@@ -93,14 +84,15 @@ def estimated_gain(node: torch.fx.Node) -> float:
 def _share(x: torch.Tensor, weight: torch.Tensor, options: Sequence[Any], *, forward: bool) -> float:
     """The bytes that channels-last images save, as a share of a pass over each image."""
     stride, _, dilation, _, _, groups = options
-    of_elements = set(weight.shape[2:]) == {1}
-    if _is_depthwise(weight, groups):
+    (_, each, *window), channels = [*map(typical, weight.shape)], typical(x.shape[1])
+    of_elements = set(window) == {1}
+    if groups != 1 and each == 1:  # depthwise
         return _depthwise_share(x.dtype, weight, dilation, groups, forward=forward)
     if groups != 1:
         return OF_GROUPED_PRODUCTS if of_elements else 1.0
-    if x.shape[1] < FEW_CHANNELS or x.shape[1] % ALIGNED:
+    if channels < FEW_CHANNELS or channels % ALIGNED:
         return OF_FEW_CHANNELS if forward and x.dim() == 4 else 0.0
-    if of_elements and set(stride) == {1} and count(x[0, 0]) >= POINTWISE_ROWS:
+    if of_elements and set(stride) == {1} and math.prod(map(typical, x.shape[2:])) >= POINTWISE_ROWS:
         return 0.0
     return 1.0
 
@@ -109,9 +101,10 @@ def _depthwise_share(
     dtype: torch.dtype, weight: torch.Tensor, dilation: Sequence[int], groups: int, *, forward: bool
 ) -> float:
     """`_share` of a depthwise convolution."""
-    if not has_library_kernel(tuple(weight.shape), dilation, groups):
+    filters = [*map(typical, weight.shape)]
+    if not has_library_kernel(filters, dilation, groups):
         return OF_DEPTHWISE
-    slow = dtype == torch.float32 and not forward and weight.shape[2] > WIDEST_GRADIENT
+    slow = dtype == torch.float32 and not forward and filters[2] > WIDEST_GRADIENT
     return OF_DEPTHWISE if slow else 1.0
 
 
@@ -184,7 +177,7 @@ class ConvolutionTimes:
             store.put(key, found)
             ways = [{"choice": "row-major", "seconds": row_major}, {"choice": "channels-last", "seconds": last}]
             emit("autotune", what=key, choices=ways, rejected={})
-        whole = x.shape[0] if isinstance(x.shape[0], int) else images
+        whole = typical(x.shape[0])
         return (found[0] - found[1]) * whole / images
 
     def _store(self, device: torch.device) -> Measurements[_Seconds]:

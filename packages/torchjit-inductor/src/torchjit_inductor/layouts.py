@@ -7,22 +7,27 @@ memory and a decision for each convolution would flip with the noise of its race
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.fx
 
+from torchjit_core.expr import as_expr, constant, maximum
 from torchjit_inductor.benchmark_choice import AutotuneCache
+from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.memory_readers import observed
 
 __all__ = [
     "channels_last_strides",
     "fake_like",
     "image_and_weight",
+    "is_row_major",
     "preferred_layouts",
     "scatters_channels",
+    "typical",
     "value_of",
 ]
 
@@ -172,7 +177,7 @@ def _carries_layout(node: torch.fx.Node) -> bool:
     name = getattr(node.target, "_opname", "") or str(getattr(node.target, "__name__", ""))
     if not isinstance(val, torch.Tensor) or val.dim() != 4 or str(name).split(".")[0] in _BARRIERS:
         return False
-    return val.is_contiguous() and val.shape[1] != 1
+    return is_row_major(val) and typical(val.shape[1]) != 1
 
 
 def _race_key(node: torch.fx.Node) -> tuple[object, ...] | None:
@@ -180,17 +185,16 @@ def _race_key(node: torch.fx.Node) -> tuple[object, ...] | None:
     (a, w), (bias, *options) = image_and_weight(node), node.args[2:]
     if a is None or w is None:
         return None
-    sizes = (*a.shape, *w.shape)
-    if not all(isinstance(n, int) for n in sizes) or a.dim() != 4 or w.dim() != 4 or not _is_plain_image(a):
+    if a.dim() != 4 or w.dim() != 4 or not _is_plain_image(a):
         return None
-    out = node.meta["val"].shape
-    if options[3] or min(*a.shape[2:], *out[2:]) < 2 or 0 in sizes or not all(map(_is_known, options)):
+    sizes, out = [*map(typical, (*a.shape, *w.shape))], [*map(typical, node.meta["val"].shape)]
+    if options[3] or min(*sizes[2:4], *out[2:]) < 2 or 0 in sizes or not all(map(_is_known, options)):
         return None
-    return (min(a.shape[0], BATCH), *sizes[1:], bias is None, str(options))
+    return (min(sizes[0], BATCH), *sizes[1:], bias is None, str(options))
 
 
 def _is_plain_image(val: torch.Tensor) -> bool:
-    return val.device.type == "cpu" and val.dtype == torch.float32 and val.is_contiguous()
+    return val.device.type == "cpu" and val.dtype == torch.float32 and is_row_major(val)
 
 
 def _is_known(option: object) -> bool:
@@ -202,7 +206,36 @@ def _weight_heavy(node: torch.fx.Node) -> bool:
     x, weight = image_and_weight(node)
     if x is None or weight is None or _race_key(node) is None:
         return False
-    return bool(weight.numel() >= WEIGHT_HEAVY * (x.numel() + node.meta["val"].numel()))
+    return _elements(weight.shape) >= WEIGHT_HEAVY * (_elements(x.shape) + _elements(node.meta["val"].shape))
+
+
+def typical(size: Any) -> int:
+    """A size, or the value that a symbolic one was traced with: for choices that change no result. 1 where only the run knows it.
+
+    Comparing the symbolic size itself would decide something about all calls.
+    """
+    return size if isinstance(size, int) else int(getattr(size.node, "hint", None) or 1)
+
+
+def _elements(sizes: Iterable[Any]) -> int:
+    return math.prod(map(typical, sizes))
+
+
+def is_row_major(val: torch.Tensor) -> bool:
+    """Is it dense and row-major for all values of its symbols? Asking the tensor would decide something about them."""
+    if all(isinstance(n, int) for n in (*val.shape, *val.stride())):
+        return val.is_contiguous()
+    try:
+        sizes, strides = ([as_expr(expression(n)) for n in all_of] for all_of in (val.shape, val.stride()))
+    except NotLowered:
+        return False
+    # torch counts a size of 0 as 1 in strides, where it asks for that; without elements they do not matter.
+    step = least = constant(1)
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if stride not in (step, least) and size.value != 1:
+            return False
+        step, least = step * size, least * maximum(1, size)
+    return True
 
 
 def value_of(node: object) -> torch.Tensor | None:
@@ -228,7 +261,7 @@ def image_and_weight(node: torch.fx.Node) -> tuple[torch.Tensor | None, torch.Te
 
 def _flops(node: torch.fx.Node) -> float:
     weight: Any = node.args[1]
-    return 2.0 * float(node.meta["val"].numel()) * float(weight.meta["val"][0].numel())
+    return 2.0 * _elements(node.meta["val"].shape) * _elements(weight.meta["val"].shape[1:])
 
 
 def _contest(node: torch.fx.Node) -> Callable[[], tuple[Callable[[], object], Callable[[], object]]]:
@@ -237,10 +270,11 @@ def _contest(node: torch.fx.Node) -> Callable[[], tuple[Callable[[], object], Ca
     def contest() -> tuple[Callable[[], object], Callable[[], object]]:
         if a is None or w is None:
             raise TypeError("a convolution of something else than tensors")
-        plain = torch.full((min(a.shape[0], BATCH), *a.shape[1:]), 0.5)
+        images, *rest = map(typical, a.shape)
+        plain = torch.full((min(images, BATCH), *rest), 0.5)
         last = plain.contiguous(memory_format=torch.channels_last)
-        filters = torch.full(tuple(w.shape), 0.5)
-        shift = None if bias is None else torch.ones(w.shape[0])
+        filters = torch.full([*map(typical, w.shape)], 0.5)
+        shift = None if bias is None else torch.ones(filters.shape[0])
 
         def run(image: torch.Tensor) -> None:
             torch.ops.aten.convolution.default(image, filters, shift, *options)
