@@ -16,7 +16,8 @@ INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 INTERPRETED = [
-    str(Path(__file__).with_name(f"test_inductor_{name}.py")) for name in ("triton", "autotune", "triton_products")
+    str(Path(__file__).with_name(f"test_inductor_{name}.py"))
+    for name in ("triton", "autotune", "triton_products", "row_totals")
 ]
 """The files with such tests; one process for all, since what it imports and its first kernel take as long as they do."""
 

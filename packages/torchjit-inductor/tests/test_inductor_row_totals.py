@@ -1,4 +1,7 @@
-"""On GPUs: totals of what is made row by row are summed by the kernel that has the row, and few elements far apart are written out. Point by point, against eager."""
+"""What kernels that have whole rows or columns do besides, on GPUs: totals over all rows, few elements far apart written out, sums of columns.
+
+Point by point against eager, and in Triton's interpreter against what the loops mean.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,28 @@ from typing import Any
 import attrs
 import pytest
 import torch
+from inductor_interpreter import INTERPRETING
 from test_inductor_gpu_lowerings import traced
 from test_inductor_norms_on_gpus import kernels_of
 from test_inductor_traffic import results
+from test_inductor_triton import jit_function, random_memory
 from torch import Tensor
 
-from torchjit_inductor.ir.kernel import LoopKernel
+from torchjit_core.expr import as_expr, constant
+from torchjit_inductor.ir.evaluate import evaluate_kernel
+from torchjit_inductor.ir.kernel import LoopKernel, Store
+from torchjit_inductor.ir.values import load, reduce
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule import row_totals
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import FusionLimits, fuse
 from torchjit_inductor.schedule.row_totals import total_by_rows
-from torchjit_inductor.steps import Program
+from torchjit_inductor.steps import KernelStep, Program
+from torchjit_inductor.triton import rows_and_columns
 from torchjit_inductor.triton import unrolled as few
+from torchjit_inductor.triton.plan import make_plan
+from torchjit_inductor.triton.rows_and_columns import with_columns
+from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.split_reduction import split_program
 from torchjit_inductor.triton.unrolled import unrolled
 
@@ -169,3 +181,100 @@ def test_what_is_written_in_place_is_not_written_out(monkeypatch: pytest.MonkeyP
     in_place = attrs.evolve(kernel, stores=tuple(attrs.evolve(s, buffer=kernel.reads[0]) for s in kernel.stores))
     assert unrolled(in_place, program.buffers, {}) is in_place
     assert unrolled(kernel, program.buffers, {}) is not kernel
+
+
+def _norm_backward(g: Tensor, x: Tensor, w: Tensor, mean: Tensor, scale: Tensor) -> Any:
+    """The gradients of a layer norm's input, weight and bias."""
+    normal, weighted = (x - mean) * scale, g * w
+    parts = weighted.mean(1, keepdim=True), (weighted * normal).mean(1, keepdim=True)
+    return scale * (weighted - parts[0] - normal * parts[1]), (g * normal).sum(0), g.sum(0)
+
+
+def _norm_inputs(rows: int, size: int) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(rows)
+    return [
+        torch.randn(*shape, generator=draw) for shape in ((rows, size), (rows, size), (size,), (rows, 1), (rows, 1))
+    ]
+
+
+@pytest.fixture
+def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three programs of rows of 40 elements."""
+    monkeypatch.setattr(rows_and_columns, "MULTIPROCESSORS", 1)
+    monkeypatch.setattr(rows_and_columns, "_AT_ONCE", 120)
+    monkeypatch.setattr(rows_and_columns, "_NARROWEST", 2)
+
+
+@pytest.mark.usefixtures("small_rows")
+def test_sums_of_columns_are_in_the_kernel_that_has_the_rows() -> None:
+    inputs = _norm_inputs(48, 40)
+    program = program_of(_norm_backward, inputs)
+    walk, join = kernels_of(program)
+    assert [s.mode for s in walk.stores] == ["set", "sum", "sum"]
+    assert [v.size.value for v in walk.outer] == [3, 16] and set(join.reads) < set(walk.writes)
+    agree(_norm_backward, inputs, program)
+
+
+@pytest.mark.usefixtures("small_rows")
+@pytest.mark.parametrize(("rows", "why"), [(47, "no equal shares"), (9, "little to save")])
+def test_sums_of_columns_stay_apart(rows: int, why: str) -> None:
+    inputs = _norm_inputs(rows, 40)
+    program = program_of(_norm_backward, inputs)
+    assert all(s.mode == "set" for kernel in kernels_of(program) for s in kernel.stores), why
+    agree(_norm_backward, inputs, program)
+
+
+@pytest.mark.usefixtures("small_rows")
+def test_what_one_writes_and_the_other_reads_keeps_them_apart() -> None:
+    inputs = _norm_inputs(48, 40)
+    program = program_of(lambda *given: _norm_backward(*given)[:1], inputs)
+    (rows,) = kernels_of(program)
+    given = rows.reads[0]
+    columns = attrs.evolve(
+        rows,
+        name="columns",
+        outer=rows.inner,
+        inner=rows.outer,
+        stores=(
+            Store(
+                "sums",
+                as_expr(rows.inner[0].symbol),
+                reduce("sum", load(rows.stores[0].buffer, rows.stores[0].index, torch.float32)),
+                outer=True,
+            ),
+        ),
+    )
+    sums = attrs.evolve(program.buffers[given], name="sums", sizes=(rows.inner[0].size,), strides=(constant(1),))
+    both = attrs.evolve(
+        program, buffers={**program.buffers, "sums": sums}, steps=(KernelStep(rows), KernelStep(columns))
+    )
+    assert with_columns(both) == (both, set())
+
+
+@pytest.mark.usefixtures("small_rows")
+@pytest.mark.parametrize("size", [40, 64] if INTERPRETING else [])
+def test_rows_that_are_walked_compute_what_the_loops_mean(size: int) -> None:
+    program = program_of(_norm_backward, _norm_inputs(48, size) if size == 40 else _norm_inputs(32, size))
+    assert any(s.mode == "sum" for kernel in kernels_of(program) for s in kernel.stores)
+    memory: dict[str, Tensor] = {}
+    for kernel in kernels_of(program):
+        fresh = [n for n in kernel.buffers if n not in memory]
+        memory |= random_memory(fresh, program.buffers, torch.Generator().manual_seed(0))
+        want = {n: t.clone() for n, t in memory.items()}
+        evaluate_kernel(kernel, want)
+        plan = make_plan(kernel, program.buffers, {})
+        source = kernel_source(kernel, program.buffers, plan, portable=True)
+        jit_function(source, function_name(kernel))[(plan.programs.evaluate({}),)](*(memory[n] for n in kernel.buffers))
+        for name in kernel.writes:
+            torch.testing.assert_close(memory[name], want[name], rtol=2e-5, atol=2e-5)
+
+
+def test_rows_that_are_walked_compile() -> None:
+    gm = traced(_norm_backward, _norm_inputs(8448, 4096))
+    program = split_program(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})), {})
+    walk = kernels_of(program)[0]
+    plan = make_plan(walk, program.buffers, {})
+    assert (plan.walked, plan.programs.value, plan.num_warps) == (walk.outer[-1], 264, 8)
+    source = kernel_source(walk, program.buffers, plan)
+    loop = source.index("for row0 in range")
+    assert source.index("total") < loop and source.count("evict_last") == 1 and source.index("evict_last") < loop

@@ -166,7 +166,9 @@ def _store(
     index = evaluate_index(store.index, env).expand(shape).reshape(-1)
     target = memory[store.buffer]
     flat = value.expand(shape).reshape(-1).to(target.dtype)
-    if store.mode == "add":
+    if store.mode == "sum":
+        target[index] = 0
+    if store.mode != "set":
         target.index_put_((index,), flat, accumulate=True)
     else:
         target[index] = flat

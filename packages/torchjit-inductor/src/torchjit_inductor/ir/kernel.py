@@ -114,7 +114,7 @@ class Store:
     Attributes:
         index: over loop variables, size symbols and `binders`.
         outer: written once per outer iteration (value and index depend on no inner variable outside of reductions).
-        mode: `set` or `add`.
+        mode: `set`, `add`, or `sum`: the element becomes the sum over all iterations that write it, those of one outer loop.
         positions: computed int64 values that `index` uses.
         binders: the symbols of `index` that stand for them, one each.
     """
@@ -147,7 +147,7 @@ class Store:
             InvalidIR: a rule is broken.
         """
         node = f"{kernel}: {self.buffer}"
-        check(self.mode in ("set", "add"), node, f"unknown store mode {self.mode}")
+        check(self.mode in ("set", "add", "sum"), node, f"unknown store mode {self.mode}")
         check(len(self.positions) == len(self.binders), node, "each position has a symbol")
         check(all(p.dtype == torch.int64 for p in self.positions), node, "a position is no int64")
         check(all(p.level <= self.value.level for p in self.positions), node, "a late position")

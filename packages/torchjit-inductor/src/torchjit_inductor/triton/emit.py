@@ -456,6 +456,13 @@ class Emitter:
             return "evict_first" if self.last_pass else "evict_last"
         return "evict_first" if self.streaming else ""
 
+    def store_total(self, store: Store, total: str) -> str:
+        """The statement that stores what a loop has summed up under a name, an element for each of the tile."""
+        want = self.tile.all_axes
+        masks = self.tile.masks(want)
+        pointer = f"{self.pointers[store.buffer]} + ({self._spread_index(store.index, (), (), want)})"
+        return f"tl.store({', '.join([pointer, total, *([' & '.join(masks)] if masks else [])])})"
+
     def store(self, store: Store) -> str:
         """The statement of a store, after its value's statements have been written."""
         want = self.tile.parallel if store.outer else self.tile.all_axes

@@ -87,6 +87,7 @@ class TilePlan:
         num_stages: depth of software pipelining of loops.
         registers: that a thread may have at most; 0: as many as the compiler likes.
         by_element: neighbouring threads take neighbouring elements, rather than 16 bytes each.
+        walked: the loop that each program walks, one iteration after the other, and over which stores sum up.
     """
 
     program_loops: tuple[LoopVar, ...]
@@ -95,6 +96,7 @@ class TilePlan:
     num_stages: int = 2
     registers: int = 0
     by_element: bool = False
+    walked: LoopVar | None = None
 
     @property
     def reduced(self) -> Axis | None:
@@ -286,6 +288,8 @@ def _transpose_plan(facts: _Facts, across: LoopVar) -> TilePlan:
 
 def _reduction_plan(facts: _Facts) -> TilePlan:
     kernel = facts.kernel
+    if any(s.mode == "sum" for s in kernel.stores):
+        return _walked_plan(facts)
     if any(v.op == "sort" for v in kernel.values):
         # Many steps of few instructions: what counts is that all threads have something to compare.
         return _persistent_plan(facts, max(2, power_of_two(facts.count(kernel.inner))), tile=1024, per_warp=128)
@@ -296,6 +300,14 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
         # Triton fails to compile some reductions of tiles of one element.
         return _persistent_plan(facts, max(2, power_of_two(size)))
     return _looped_plan(facts, size is None)
+
+
+def _walked_plan(facts: _Facts) -> TilePlan:
+    """Programs that have one whole row after the other, and sums of columns in registers."""
+    kernel = facts.kernel
+    block = power_of_two(facts.count(kernel.inner))
+    r, warps = Axis("r", kernel.inner, block), max(1, min(16, block // 512))
+    return TilePlan(kernel.outer[:-1], (r,), num_warps=warps, walked=kernel.outer[-1])
 
 
 def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:

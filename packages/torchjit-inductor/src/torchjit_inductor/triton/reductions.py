@@ -14,7 +14,7 @@ from torchjit_inductor.ir.values import Value, walk
 from torchjit_inductor.triton.emit import Emitter, literal
 from torchjit_inductor.triton.operations import joined_text, operation_text, type_name, whole_text
 
-__all__ = ["Reducer"]
+__all__ = ["Reducer", "literal_full"]
 
 _NO_POSITION = 2**31 - 1
 

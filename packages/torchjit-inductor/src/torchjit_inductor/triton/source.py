@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from torchjit_inductor.ir.dtypes import HALF
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
 from torchjit_inductor.triton.emit import Emitter, is_rounded, pointer_names
 from torchjit_inductor.triton.operations import Dialect
 from torchjit_inductor.triton.plan import TilePlan
-from torchjit_inductor.triton.reductions import Reducer
+from torchjit_inductor.triton.reductions import Reducer, literal_full
 
 __all__ = ["HEADER", "function_name", "kernel_comments", "kernel_source"]
 
@@ -57,7 +57,10 @@ def kernel_source(
         emitter.streaming = streaming
         emitter.head += emitter.tile.program()
         reduced = plan.reduced
-        lines = _looped(emitter) if reduced is not None and reduced.looped else _straight(emitter)
+        if plan.walked is not None:
+            lines = _walked(emitter, plan.walked)
+        else:
+            lines = _looped(emitter) if reduced is not None and reduced.looped else _straight(emitter)
     parameters = [*pointer_names(kernel).values(), *(s.name for s in kernel.symbols)]
     if isinstance(plan, DotPlan) and plan.operands:
         parameters += DESCRIPTORS
@@ -87,15 +90,44 @@ def _straight(emitter: Emitter) -> list[str]:
     kernel = emitter.kernel
     if emitter.plan.reduced is not None:
         emitter.head += emitter.tile.reduced("")
-        reducer = Reducer(emitter)
-        for value in kernel.values:
-            if value.op == "reduce":
-                if not emitter.is_defined(value):
-                    reducer.persistent(value)
-            elif value.op != "constant" and _wanted_early(value):
-                emitter.value(value)
+        _write_values(emitter)
     statements = [emitter.store(s) for s in kernel.stores]
     return emitter.head + _barrier(kernel) + statements
+
+
+def _write_values(emitter: Emitter) -> None:
+    """All values of a kernel whose tiles have whole rows."""
+    reducer = Reducer(emitter)
+    for value in emitter.kernel.values:
+        if value.op == "reduce":
+            if not emitter.is_defined(value):
+                reducer.persistent(value)
+        elif value.op != "constant" and _wanted_early(value):
+            emitter.value(value)
+
+
+def _walked(emitter: Emitter, loop: LoopVar) -> list[str]:
+    """A loop over whole rows: what belongs to columns is read before it, and their sums are stored behind it."""
+    kernel, tile = emitter.kernel, emitter.tile
+    emitter.head += tile.reduced("")
+    for value in kernel.values:
+        if value.op == "load" and not value.level and loop.symbol not in value.symbols:
+            emitter.value(value)
+    before, emitter.head = emitter.head, []
+    _write_values(emitter)
+    statements, behind = [], []
+    for store in kernel.stores:
+        if store.mode != "sum":
+            statements.append(emitter.store(store))
+            continue
+        total, shape = emitter.fresh("total"), tile.shape(tile.all_axes)
+        before.append(f"{total} = {literal_full(shape, 0.0, store.value.dtype)}")
+        text = tile.spread(emitter.value(store.value), emitter.axes(store.value), tile.all_axes)
+        statements.append(f"{total} = {total} + {text}")
+        behind.append(emitter.store_total(store, total))
+    inside = emitter.head + _barrier(kernel) + statements
+    walk = f"for {loop.symbol.name} in range(0, {tile.size(loop.size)}):"
+    return [*before, walk, *(_INDENT + line for line in inside), *behind]
 
 
 def _wanted_early(value: Value) -> bool:

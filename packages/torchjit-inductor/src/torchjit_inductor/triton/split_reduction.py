@@ -24,6 +24,7 @@ from torchjit_inductor.schedule.stages import in_memory_order, mean_of, scratch_
 from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
 from torchjit_inductor.triton.plan import CACHED, MULTIPROCESSORS, reads_columns, two_each, walks_columns
+from torchjit_inductor.triton.rows_and_columns import with_columns
 from torchjit_inductor.triton.unrolled import unrolled
 
 __all__ = ["is_apart", "is_shared", "split", "split_product", "split_program"]
@@ -55,8 +56,10 @@ def split_program(
     """
     buffers = dict(program.buffers)
     steps: list[Step] = []
-    for step in program.steps:
-        if isinstance(step, KernelStep) and step.kernel.device.type == "cuda":
+    together, done = with_columns(program)
+    buffers.update(together.buffers)
+    for step in together.steps:
+        if isinstance(step, KernelStep) and step.kernel.device.type == "cuda" and step.kernel not in done:
             kernel = unrolled(_in_columns(merged(step.kernel), buffers, hints), buffers, hints)
             if has_dot(kernel):
                 stages, scratch = split_product(kernel, buffers, product_parts(kernel, buffers))
