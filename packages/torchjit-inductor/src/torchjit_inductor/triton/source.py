@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
 from torchjit_inductor.triton.emit import Emitter, is_rounded, pointer_names
@@ -146,6 +146,7 @@ def _looped(emitter: Emitter) -> list[str]:
     reductions = [v for v in reductions if v not in merged_sums]
     passes = _passes(kernel, reductions)
     emitter.passes = sum(1 for reduced, stores in passes if reduced or stores)
+    back = False
     for number, (reduced, stores) in enumerate(passes):
         if not reduced and not stores:
             continue
@@ -154,14 +155,38 @@ def _looped(emitter: Emitter) -> list[str]:
         for value, names in opened:
             reducer.step(value, names)
         statements = [emitter.store(s) for s in stores]
-        loop = f"for r_start in range(0, {emitter.tile.size(axis.size)}, {axis.block}):"
-        inside = emitter.tile.reduced("r_start") + emitter.body + (_barrier(kernel) if stores else []) + statements
+        back = not back and number > 0 and _any_order(reduced, kernel)
+        loop, start = _loop_over(emitter.tile.size(axis.size), axis.block, back=back)
+        inside = (
+            start + emitter.tile.reduced("r_start") + emitter.body + (_barrier(kernel) if stores else []) + statements
+        )
         emitter.head.append(loop)
         emitter.head += [_INDENT + line for line in inside]
         for value, names in opened:
             reducer.close(value, names)
     statements = [emitter.store(s) for s in kernel.stores if s.outer]
     return emitter.head + statements
+
+
+def _loop_over(size: str, block: int, *, back: bool) -> tuple[str, list[str]]:
+    """The line of a loop over blocks, and what gives `r_start` in it.
+
+    Args:
+        size: of the axis.
+        block: elements that it takes at once.
+        back: from the last block to the first: the cache still holds what the run before has read last.
+    """
+    if not back:
+        return f"for r_start in range(0, {size}, {block}):", []
+    last = str((int(size) - 1) // block * block) if size.isdecimal() else f"({size} - 1) // {block} * {block}"
+    return f"for r_back in range(0, {size}, {block}):", [f"r_start = {last} - r_back"]
+
+
+def _any_order(reduced: Sequence[Value], kernel: LoopKernel) -> bool:
+    """May a run over the axis take the blocks in any order? Means count on full blocks, and positions and running sums on order."""
+    if any(v.op in IN_ORDER for v in kernel.values):
+        return False
+    return all(v.data in ("sum", "prod", "max", "min", "any", "all") for v in reduced)
 
 
 def _passes(kernel: LoopKernel, reductions: Sequence[Value]) -> list[tuple[list[Value], list[Store]]]:
