@@ -178,6 +178,22 @@ def test_a_roll_by_more_or_less_than_a_size_that_varies_is_an_index(shifts: int)
     check(lambda x: x.roll(shifts, 1) + x.roll((1, shifts), (1, 0)), [_floats(5, 7)], mode="symbolic", kernels=1)
 
 
+SHUFFLES: dict[str, Case] = {
+    "pixels": (lambda x: F.pixel_shuffle(x, 2) * 2, (_floats(2, 12, 3, 5),)),
+    "pixels_without_a_batch": (lambda x: F.pixel_shuffle(x, 2) * 2, (_floats(12, 3, 5),)),
+    "pixels_back": (lambda x: F.pixel_unshuffle(x, 3) + 1, (_floats(2, 4, 6, 9),)),
+    "channels": (lambda x: torch.channel_shuffle(x, 3) + 1, (_floats(2, 6, 4, 5),)),
+    "of_what_is_computed": (lambda x: F.pixel_shuffle(x.exp(), 2) + 1, (_floats(2, 12, 3, 5),)),
+}
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("name", SHUFFLES)
+def test_shuffles_are_views(name: str, mode: str) -> None:
+    fn, inputs = SHUFFLES[name]
+    check(fn, inputs, mode=mode, kernels=1)
+
+
 WINDOWS: dict[str, Case] = {
     "overlapping": (lambda x: (x.unfold(1, 4, 2) * torch.arange(4.0)).sum(-1), (_floats(5, 33),)),
     "of_what_is_computed": (lambda x: x.sin().unfold(1, 4, 2).amax(-1), (_floats(5, 33),)),

@@ -71,6 +71,13 @@ CASES: dict[str, Case] = {
     "channels_last": _case(lambda x, b, c: F.relu(x * b + c.exp()), (2, 150, 64), (64,), (2, 1, 64)),
     "transpose_add": _case(lambda x, y: x.t() + y, (40, 24), (24, 40)),
     "permute": _case(lambda x: x.permute(0, 2, 1, 3).contiguous(), (2, 9, 8, 5)),
+    "rotated_halves": _case(
+        lambda q, c, s: q * c + torch.cat((-q[..., 8:], q[..., :8]), -1) * s, ((2, 6, 16), F16), ((6, 16), F16), ((6, 16), F16)
+    ),
+    "below_the_diagonal": _case(lambda x: x.tril(1) + x.triu(2).abs(), (3, 9, 12)),
+    "limited_positions": _case(
+        lambda x: x[:, (torch.arange(11, device=x.device) * 0.6 - 1.5).long().clamp(0, 4) + 1], (3, 6)
+    ),
     "flip_pad": _case(lambda x: F.pad(x.flip(0), (1, 2), value=3.0), (6, 10)),
     "where_compare": _case(lambda x, y: torch.where((x > y) & (x < 1), x, y.neg()), (100,), (100,)),
     "integers": _case(lambda x, y: (x // 3, x % 3, (x * y).abs() - 1), ((50,), I32), ((50,), I32)),
@@ -285,6 +292,17 @@ def test_every_case_becomes_kernels(name: str) -> None:
         # Lanes beyond the end compute positions, too, and may stop no program. The two rows of a tile are rows.
         if "in_second_row" not in source:
             assert all("mask=" in line for line in source.splitlines() if "device_assert" in line and "_mask" in source)
+
+
+def test_what_has_few_bits_is_not_rounded_and_places_are_compared_in_32_bits() -> None:
+    def text(name: str) -> str:
+        program = program_of(CASES[name])
+        (kernel,) = map(merged, kernels_of(program))
+        return kernel_source(kernel, program.buffers, make_plan(kernel, program.buffers, {}))
+
+    assert ".to(tl.float16)" not in text("rotated_halves")
+    assert "int64" not in text("below_the_diagonal")
+    assert "int64" not in text("limited_positions")
 
 
 def test_plans_of_columns_beside_a_matrix_and_of_searches() -> None:

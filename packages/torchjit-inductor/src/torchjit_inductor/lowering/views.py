@@ -405,6 +405,32 @@ def _roll(b: Builder, meta: TensorMeta, x: Lowered, shifts: Size | Sequence[Size
     return view(x, meta, lambda index: tuple(map(rolled, index, x.sizes, by)))
 
 
+@lowering("pixel_shuffle")
+def _pixel_shuffle(b: Builder, meta: TensorMeta, x: Lowered, factor: int) -> Lowered:
+    def back(index: Index) -> Index:
+        *batch, channel, row, column = index
+        channel = (channel * factor + row % factor) * factor + column % factor
+        return (*batch, channel, row // factor, column // factor)
+
+    return view(x, meta, back)
+
+
+@lowering("pixel_unshuffle")
+def _pixel_unshuffle(b: Builder, meta: TensorMeta, x: Lowered, factor: int) -> Lowered:
+    def back(index: Index) -> Index:
+        *batch, channel, row, column = index
+        row, column = row * factor + channel // factor % factor, column * factor + channel % factor
+        return (*batch, channel // (factor * factor), row, column)
+
+    return view(x, meta, back)
+
+
+@lowering("channel_shuffle")
+def _channel_shuffle(b: Builder, meta: TensorMeta, x: Lowered, groups: int) -> Lowered:
+    each = x.sizes[1] // groups
+    return view(x, meta, lambda i: (i[0], i[1] % groups * each + i[1] // groups, *i[2:]))
+
+
 @lowering("flip")
 def _flip(b: Builder, meta: TensorMeta, x: Lowered, dims: Sequence[int]) -> Lowered:
     flipped = {dim_of(d, len(x.sizes)) for d in dims}

@@ -37,6 +37,8 @@ _FLOATS = (torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32)
 _NARROWED = frozenset(("add", "sub", "mul", "neg", "maximum", "minimum"))
 """Of int64 operands that all fit into int32, with a result that does, too: computed in int32 where it is a place in memory."""
+_PICKING = frozenset(("neg", "abs", "maximum", "minimum", "where"))
+"""What gives one of its operands, perhaps with another sign."""
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
@@ -138,6 +140,8 @@ class Emitter:
         self._body_names: dict[object, str] = {}
         self._axes: dict[Value, Axes] = {}
         self._intervals = Intervals()
+        self._narrowed: dict[Value, bool] = {}
+        self._exact: dict[tuple[Value, torch.dtype], bool] = {}
         self._numbers = numbers or itertools.count()
 
     # ------------------------------------------------------------------------------------------------------ names
@@ -229,6 +233,8 @@ class Emitter:
         text = None if write is None else write(self, value)
         if text is None and value.op in _COMPARISONS and all(a.op in ("index", "constant") for a in value.args):
             text = operation_text(value.op, torch.int64, [self._narrow(a) for a in value.args], self.dialect)
+        elif text is None and value.op in _COMPARISONS and all(map(self._is_narrow, value.args)):
+            text = operation_text(value.op, torch.int32, [self._place(a) for a in value.args], self.dialect)
         if text is not None:
             return text
         weak = any(a.op != "constant" for a in (value.args[1:] if value.op == "where" else value.args))
@@ -249,7 +255,25 @@ class Emitter:
         return cast_text(self.value(operand), operand.dtype, value.dtype)
 
     def _rounded(self, value: Value) -> str:
+        if self._is_exact(value.args[0], value.data):
+            return self.value(value.args[0])
         return f"{self.value(value.args[0])}.to({type_name(value.data)}).to(tl.float32)"
+
+    def _is_exact(self, value: Value, dtype: torch.dtype) -> bool:
+        """Has a float32 value the precision of a 16-bit dtype anyway?"""
+        if (value, dtype) not in self._exact:
+            self._exact[value, dtype] = self._picks_exact(value, dtype)
+        return self._exact[value, dtype]
+
+    def _picks_exact(self, value: Value, dtype: torch.dtype) -> bool:
+        if value.op == "load":
+            return self.buffers[value.data.buffer].dtype == dtype and value.data.other == 0
+        if value.op == "round_to":
+            return bool(value.data == dtype)
+        if value.op == "constant":
+            return float(torch.tensor(value.data, dtype=dtype)) == value.data
+        operands = value.args[1:] if value.op == "where" else value.args
+        return value.op in _PICKING and all(self._is_exact(a, dtype) for a in operands)
 
     def _bounded(self, value: Value) -> str:
         """A computed position; one outside stops the program with an error, as in eager mode."""
@@ -315,6 +339,11 @@ class Emitter:
 
     def _is_narrow(self, value: Value) -> bool:
         """May an int64 value be computed in int32? A cast, or a result of sums and limits of such."""
+        if value not in self._narrowed:
+            self._narrowed[value] = self._fits(value)
+        return self._narrowed[value]
+
+    def _fits(self, value: Value) -> bool:
         if value.dtype != torch.int64 or self.tile.wide or not self._intervals.within(value, -(2**31), 2**31 - 1):
             return False
         if value.op == "cast":
