@@ -73,6 +73,27 @@ def test_a_size_becomes_a_symbol_when_it_changes() -> None:
     assert history.changing() == {X.size(0)}
 
 
+def test_single_sizes_of_others_are_no_evidence() -> None:
+    theirs = SizeHistory()
+    for rows in (10, 12):
+        env = ShapeEnv(theirs)
+        env.size(rows, X.size(0)), env.size(8, X.size(1))
+    mine = SizeHistory()
+    mine.learn(theirs.for_others(), met_here=False)
+    env = ShapeEnv(mine)
+    assert isinstance(env.size(5, X.size(0)), Expr) and env.size(4, X.size(1)) == 4
+
+
+def test_sizes_of_an_entry_that_serves_a_call_are() -> None:
+    theirs = SizeHistory()
+    for columns in (7, 8):
+        env = ShapeEnv(theirs)
+        env.size(3, X.size(0)), env.size(columns, X.size(1))
+    mine = SizeHistory()
+    mine.learn(theirs.for_others(), met_here=True)
+    assert isinstance(ShapeEnv(mine).size(4, X.size(0)), Expr)
+
+
 def test_zero_and_one_are_constants() -> None:
     env = ShapeEnv(dynamic=True)
     assert env.size(0, X.size(0)) == 0

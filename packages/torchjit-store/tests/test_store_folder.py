@@ -63,17 +63,12 @@ def test_what_is_written_is_read(folder: EntryFolder, seen: list[Any]) -> None:
     assert list(path.parent.glob(".*")) == [] and seen == []
 
 
-def test_entries_are_skipped_by_their_headers(folder: EntryFolder) -> None:
-    for slots in (1, 2, 3):
-        written(folder, b"x" * 200_000, slots=slots)
-    asked: list[int] = []
-
-    def wanted(header: Any) -> bool:
-        asked.append(header["slots"])
-        return bool(header["slots"] == 2)
-
-    assert [stored.header["slots"] for stored in folder.read(KEY, wanted)] == [2]
-    assert sorted(asked) == [1, 2, 3]
+def test_some_entries_come_first_by_their_headers(folder: EntryFolder) -> None:
+    for slots in (1, 2, 3, 4):
+        path = written(folder, b"x" * 200_000, slots=slots)
+        os.utime(path, (slots, slots))
+    assert [stored.header["slots"] for stored in folder.read(KEY)] == [4, 3, 2, 1]
+    assert [stored.header["slots"] for stored in folder.read(KEY, lambda header: header["slots"] < 3)] == [2, 1, 4, 3]
 
 
 def test_a_header_must_be_small_json(folder: EntryFolder) -> None:

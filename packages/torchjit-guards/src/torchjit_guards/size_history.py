@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import final
 
 import attrs
@@ -18,21 +17,22 @@ _KEPT = 32
 @final
 @attrs.define(eq=False, repr=False)
 class SizeHistory:
-    """The numbers met at each path, over all captures of one function (one front door).
+    """The numbers met at each path, over the captures of one function (one front door) with modules that are alike.
 
     A path whose number differs from an earlier one is **changing**, and stays so. Two paths that held different
     numbers in one capture are **distinct**, and stay so.
+
+    Attributes:
+        modules: which modules the numbers were met with, for whoever keeps several histories apart.
     """
 
+    modules: str = ""
     _first: dict[tuple[AccessPath, type], str] = attrs.field(factory=dict, init=False)
     _changing: set[AccessPath] = attrs.field(factory=set, init=False)
     _captures: list[dict[AccessPath, int | float]] = attrs.field(factory=list, init=False)
-    _unread: list[Callable[[], SizeHistory]] = attrs.field(factory=list, init=False)
-    """What other processes have seen and nobody has asked for yet."""
 
     def begin(self) -> None:
         """A new capture: the numbers observed from now on were there at the same time."""
-        self._read()
         self._captures.append({})
         del self._captures[:-_KEPT]
 
@@ -43,47 +43,41 @@ class SizeHistory:
         """
         if self._captures:
             self._captures[-1][path] = value
-        self._read()
-        text = repr(value)
-        if self._first.setdefault((path, type(value)), text) != text:
-            self._changing.add(path)
+        self._compare(path, type(value), repr(value))
         return path in self._changing
+
+    def _compare(self, path: AccessPath, kind: type, text: str) -> None:
+        if self._first.setdefault((path, kind), text) != text:
+            self._changing.add(path)
 
     def distinct(self, a: AccessPath, b: AccessPath) -> bool:
         """Did the paths hold different numbers in one of the last captures?"""
-        self._read()
         return any(a in seen and b in seen and seen[a] != seen[b] for seen in self._captures)
 
-    def copy(self) -> SizeHistory:
-        """As it is now."""
-        self._read()
-        made = SizeHistory()
-        made._first, made._changing = dict(self._first), set(self._changing)
+    def for_others(self) -> SizeHistory:
+        """What another process may know: what has changed and differed so far, and the numbers of the last capture."""
+        made = SizeHistory(self.modules)
         made._captures = [dict(seen) for seen in self._captures]
+        made._changing = set(self._changing)
+        last = self._captures[-1] if self._captures else {}
+        made._first = {(path, type(value)): repr(value) for path, value in last.items()}
         return made
 
-    def learn(self, other: Callable[[], SizeHistory]) -> None:
-        """Take over what another process's calls of the same function have shown. What this one's have shown first stays.
+    def learn(self, other: SizeHistory, *, met_here: bool) -> None:
+        """Take over what changed or differed there.
 
         Args:
-            other: gives it once something is asked: a warm start ends without.
+            other: of another process, or of other modules.
+            met_here: its numbers count as if they had been observed here. Without that a number that is another one here
+                has not changed: each of the two was the only one where it was met.
         """
-        self._unread.append(other)
-
-    def _read(self) -> None:
-        while self._unread:
-            self._learn(self._unread.pop(0)())
-
-    def _learn(self, other: SizeHistory) -> None:
-        other._read()
-        for place, text in other._first.items():
-            if self._first.setdefault(place, text) != text:
-                self._changing.add(place[0])
+        if met_here:
+            for (path, kind), text in other._first.items():
+                self._compare(path, kind, text)
         self._changing |= other._changing
-        self._captures[:0] = other._captures
+        self._captures[:0] = [dict(seen) for seen in other._captures]
         del self._captures[:-_KEPT]
 
     def changing(self) -> frozenset[AccessPath]:
         """The paths whose numbers changed."""
-        self._read()
         return frozenset(self._changing)

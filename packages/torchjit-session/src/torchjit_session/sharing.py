@@ -121,7 +121,7 @@ def _taken_over(site: Site, entry: Entry, lender: Compilation, slots: tuple[Any,
     )  # fmt: skip
     # What goes on in continuations needs the compilation that has them.
     made.lender = theirs.lender or (lender if entry.hook is not None or theirs.breaks else None)
-    note_numbers(site.history, slots, site.region)
+    note_numbers(site.history_of(slots), slots, site.region)
     program = torchjit_guards.GuardProgram(theirs.guards, entry.guard.gather, site.region.nslots)
     hook = None if entry.hook is None else site.owner.ask_for_call
     on_raise = entry.on_raise.of(site.failures, made) if isinstance(entry.on_raise, OnRaise) else None

@@ -45,6 +45,7 @@ from torchjit_session.plain_calls import holds_proxies, holds_tensors, must_run_
 from torchjit_session.rerun import MOST_CAUGHT, OnRaise
 from torchjit_session.sharing import borrowed
 from torchjit_session.site_events import described_call, place_fields, symbol_fields, tell_capture
+from torchjit_session.size_histories import SizeHistories
 from torchjit_session.specialization import CaptureOrigin, Specialization
 from torchjit_session.stance import WOULD_COMPILE, current_stance, forced_backend
 
@@ -93,7 +94,7 @@ class Site:
         self.region = region
         self._name = name or region.code.co_qualname
         self.number = next(_site_numbers)
-        self.history = torchjit_guards.SizeHistory()
+        self.histories = SizeHistories()
         self.specializations: list[Specialization] = []
         self.ran_eagerly = False
         self.first_by_aot_eager = False
@@ -247,7 +248,7 @@ class Site:
             first, self.ran_eagerly = not self.ran_eagerly and not self.specializations, True
             self.first_by_aot_eager = first and stance == "aot_eager_then_compile"
             if first and not self.first_by_aot_eager:
-                note_numbers(self.history, slots, self.region)
+                note_numbers(self.history_of(slots), slots, self.region)
                 return False
             return True
         if stance == "fail_on_recompile":
@@ -390,7 +391,7 @@ class Site:
 
         with events.phase("capture"), self._said_shapes(slots), collecting_reliance() as relied_on:
             captured, domain, sizes = interpret(
-                self.region, slots, self.terms, self.history, made.graphs, compile_graph, owner.door_for, asked,
+                self.region, slots, self.terms, self.history_of(slots), made.graphs, compile_graph, owner.door_for, asked,
                 errors_in_tries=self.failures.caught < MOST_CAUGHT,
             )  # fmt: skip
         made.take(captured, domain.ranges, (*ambient, *captured.guards, *sizes.guards()))
@@ -398,7 +399,8 @@ class Site:
         for region in captured.continuations:
             owner.follow_calls(region, captured.breaks, self)
         tell_capture(self.name, self.region, self.callers, made, captured)
-        if events.listening() and (symbols := sizes.sources()):
+        made.symbols = len(symbols := sizes.sources())
+        if symbols and events.listening():
             events.emit("symbols", symbols=[symbol_fields(s, path, slots) for s, path in symbols.items()])
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         if owner.measures_guards:
@@ -464,6 +466,10 @@ class Site:
             return found if isinstance(found, types.CodeType) else code
         return code
 
+    def history_of(self, slots: tuple[Any, ...]) -> torchjit_guards.SizeHistory:
+        """The sizes that were met at calls with modules like those of this one."""
+        return self.histories.of(self.region, slots, self.terms.recompile_limit // 2)
+
     def forget(self) -> None:
         """Forget every specialisation, and all that failed."""
         self.door.clear()
@@ -471,7 +477,7 @@ class Site:
         self.failures.forget()
         self.ran_eagerly = False
         self.shelf = None
-        self.history = torchjit_guards.SizeHistory()
+        self.histories = SizeHistories()
 
     def _forget_unfinished(self) -> None:
         """What was asked for cannot be, now or ever, or was interrupted: this attempt is no specialisation."""

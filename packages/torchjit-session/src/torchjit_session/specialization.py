@@ -64,6 +64,7 @@ class Specialization:
         location: for a module, the first line of its `forward`.
         filename, lineno: where the code starts; of a module, its `forward`.
         ranges: of the profiler, by `record_function` in the region.
+        symbols: how many sizes and numbers vary.
         texts: of one that was loaded from disk, the code of the graphs, which are not there; a function, as `guards`.
         loaded_ops: of such a one, how many calls are in them.
         unstored: what is left to do to store it on disk.
@@ -91,6 +92,7 @@ class Specialization:
     filename: str = ""
     lineno: int = 0
     ranges: tuple[str, ...] = ()
+    symbols: int = 0
     _texts: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     loaded_ops: int = 0
     unstored: object = None

@@ -10,7 +10,7 @@ import contextlib
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -134,7 +134,7 @@ class Shelf:
     def fill(self, site: Site, slots: tuple[Any, ...], key: str, settings: StoreSettings) -> Iterator[Candidate]:
         """Those that were read before, then the site's other entries, as they are read."""
         yield from [candidate for candidate in self.candidates if candidate.stored.key == key]
-        for stored in (settings.carried or entry_folder(settings)).read(key):
+        for stored in (settings.carried or entry_folder(settings)).read(key, _is_static):
             name = stored.path.name
             if self._tried[name] >= _MOST_TRIES:
                 continue
@@ -147,6 +147,11 @@ class Shelf:
                 self._tried[name] = _MOST_TRIES
                 self.candidates.append(found)
                 yield found
+
+
+def _is_static(header: Mapping[str, Any]) -> bool:
+    """Does an entry hold for single sizes? Its code is the faster one: the process that has stored it used it for these."""
+    return not header.get("symbols")
 
 
 def load(site: Site, slots: tuple[Any, ...], settings: StoreSettings) -> Entry | None:
@@ -165,7 +170,7 @@ def load(site: Site, slots: tuple[Any, ...], settings: StoreSettings) -> Entry |
             return None
         if settings.verifies:
             shelf.expected = found.entry
-            site.history = _history_of(found.entry)  # what varied then is symbolic now
+            site.histories.restore(_history_of(found.entry))  # what varied then is symbolic now
             return None
         (settings.carried or entry_folder(settings)).mark_used(found.stored)
         shelf.candidates.remove(found)
@@ -207,7 +212,7 @@ def _found(site: Site, shelf: Shelf, slots: tuple[Any, ...], settings: StoreSett
             shelf.note_miss(said)
             events.emit("entry_missed", key=candidate.stored.key, why=said, **_place_of(site))
             continue
-        _take_history(site, candidate.entry)
+        _take_history(site, candidate.entry, met_here=False)
         why = _why_missed(candidate.guard, slots)
         shelf.note_miss(shortened(why))
         events.emit("entry_missed", key=candidate.stored.key, why=why, **_place_of(site))
@@ -289,9 +294,13 @@ def _place_of(site: Site, made: Specialization | None = None) -> dict[str, Any]:
     return {"function": site.name, "filename": where.filename, "lineno": where.lineno}
 
 
-def _take_history(site: Site, entry: StoredEntry) -> None:
-    """What another process has seen vary is symbolic here at once."""
-    site.history.learn(lambda: _history_of(entry))
+def _take_history(site: Site, entry: StoredEntry, *, met_here: bool) -> None:
+    """What varied within another process, with modules like those of a call, is symbolic here at once.
+
+    Args:
+        met_here: the entry serves a call of this process, so its numbers are numbers of this process, too.
+    """
+    site.histories.learn(lambda: _history_of(entry), met_here=met_here)
 
 
 def _history_of(entry: StoredEntry) -> torchjit_guards.SizeHistory:
@@ -319,7 +328,7 @@ def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float
     owner, entry, guard = site.owner, found.entry, found.guard
     made = Specialization(
         f"{site.number}/{len(site.specializations)}", f"{LOADED}, built in {entry.seconds:.2f} s", guards=lambda: guard.guards, breaks=entry.breaks, source=entry.source,
-        ranges=entry.ranges, settings=site.terms.settings, texts=lambda: _graphs_of(entry), loaded_ops=entry.op_count, storage="loaded",
+        ranges=entry.ranges, settings=site.terms.settings, symbols=int(found.stored.header.get("symbols", 0)), texts=lambda: _graphs_of(entry), loaded_ops=entry.op_count, storage="loaded",
         eager_facts=entry.eager_facts if isinstance(entry.eager_facts, EagerFacts) else None,
     )  # fmt: skip
     site.place(made, slots)
@@ -331,7 +340,7 @@ def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float
     made.continuations = tuple(region.key for region in entry.continuations)
     for region in entry.continuations:
         owner.follow_calls(region, entry.breaks, site)
-    _take_history(site, entry)
+    _take_history(site, entry, met_here=True)
     made.seconds = time.perf_counter() - start
     counters["store"]["loaded"] += 1
     site.specializations.append(made)
@@ -403,7 +412,9 @@ class Unstored:
             self._check_unchanged()
             with storing.noting_libraries() as libraries:
                 data = pack(self._entry, functions, _roots(site, slots), _Externals(site.owner))
-            header = {"function": site.name, "seconds": self._entry.seconds, "libraries": sorted(libraries)}
+            header = {
+                "function": site.name, "seconds": self._entry.seconds, "libraries": sorted(libraries), "symbols": made.symbols,
+            }  # fmt: skip
             path = entry_folder(site.terms.host.store()).write(self.key, header, data)
             if path is None:
                 return
@@ -445,7 +456,7 @@ def save(site: Site, slots: tuple[Any, ...], entry: Entry, origin: CaptureOrigin
         stored = StoredEntry(
             entry.guard.flat, Deferred(entry.guard.where), captured.target, captured.unwrap, _facts_of(entry.on_raise), captured.breaks,
             captured.continuations, entry.hook is not None, captured.source, Deferred(tuple(gm.code for gm in made.graphs)), made.op_count,
-            made.ranges, Deferred(site.history.copy()), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None, origin.asked.marks(),
+            made.ranges, Deferred(site.history_of(slots).for_others()), made.cause, made.seconds, facts_of(made.graphs) if made.graphs else None, origin.asked.marks(),
         )  # fmt: skip
         if site.shelf is not None and site.shelf.expected is not None:
             expected, site.shelf.expected = site.shelf.expected, None

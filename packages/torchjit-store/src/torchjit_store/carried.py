@@ -70,11 +70,10 @@ class CarriedEntries:
             raise BadBundle(f"{name} is of another format, or a kernel that it needs is not there")
         return StoredBytes(key, header, memoryview(content)[len(line) + 1 :], Path(name))
 
-    def read(self, key: str, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> Iterator[StoredBytes]:
+    def read(self, key: str, first: Callable[[Mapping[str, Any]], bool] | None = None) -> Iterator[StoredBytes]:
         """The entries of a site; see `EntryFolder.read`."""
-        for stored in self._entries.get(key, ()):
-            if wanted is None or wanted(stored.header):
-                yield stored
+        entries = self._entries.get(key, ())
+        yield from entries if first is None else sorted(entries, key=lambda stored: not first(stored.header))
 
     def mark_used(self, stored: StoredBytes) -> None:
         """They stay in any case."""

@@ -154,18 +154,18 @@ class EntryFolder:
 
     # -------------------------------------------------------------------------------------- reading
 
-    def read(self, key: str, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> Iterator[StoredBytes]:
+    def read(self, key: str, first: Callable[[Mapping[str, Any]], bool] | None = None) -> Iterator[StoredBytes]:
         """The entries of a site, the one that was used last first; then those that only the remote store has. Never raises for what is on disk.
 
         Args:
             key: what `site_key` gave.
-            wanted: told the header of each entry before the rest is read; False skips it. It must not trust what it sees: the header is
-                verified with the rest.
+            first: told the headers; those for which it is true come before the others. It must not trust what it sees: a header is
+                verified with the rest of the file.
         """
         names = self._names(key)
-        yield from self._each(key, names, wanted)
+        yield from self._each(key, names, first)
         if self._remote is not None and self._fetched(self._remote, key):  # whoever goes on has found none that fits
-            yield from self._each(key, [name for name in self._names(key) if name not in names], wanted)
+            yield from self._each(key, [name for name in self._names(key) if name not in names], first)
 
     def _fetched(self, remote: Remote, key: str) -> bool:
         try:
@@ -176,10 +176,19 @@ class EntryFolder:
         return True
 
     def _each(
-        self, key: str, names: list[str], wanted: Callable[[Mapping[str, Any]], bool] | None
+        self, key: str, names: list[str], first: Callable[[Mapping[str, Any]], bool] | None
     ) -> Iterator[StoredBytes]:
+        later: list[str] = []
         for name in names:
-            found = self._read(key, name, wanted)
+            try:
+                found = self._read(key, name, first if len(names) > 1 else None)
+            except _NotNow:
+                later.append(name)
+                continue
+            if found is not None:
+                yield found
+        for name in later:
+            found = self._read(key, name, None)
             if found is not None:
                 yield found
 
@@ -206,8 +215,6 @@ class EntryFolder:
                     emit("entry_missed", key=key, why=f"{name}: {error}")
                     return None
         except FileNotFoundError:  # removed meanwhile
-            return None
-        except _NotWanted:
             return None
         except OSError as error:
             let_through()
@@ -273,8 +280,8 @@ class EntryFolder:
         return root.joinpath(*place, name)
 
 
-class _NotWanted(Exception):
-    pass
+class _NotNow(Exception):
+    """An entry's header is not the one that is looked for."""
 
 
 def _place(key: str) -> tuple[str, str, str]:
@@ -299,7 +306,7 @@ def _verified(
 
     Raises:
         _Damaged: it is not.
-        _NotWanted: `wanted` said so.
+        _NotNow: `wanted` said so.
         OSError: see `read_private`.
     """
     with contextlib.closing(read_private(name, at)) as blocks:
@@ -312,7 +319,7 @@ def _verified(
         if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("key") != key:
             raise _Damaged("its header is not that of an entry of this key")
         if wanted is not None and not wanted(header):
-            raise _NotWanted
+            raise _NotNow
         content = first + next(blocks)
     if hashlib.sha256(content).hexdigest() != name.removesuffix(".tj"):
         raise _Damaged("its digest differs")
