@@ -202,3 +202,19 @@ def test_parts_of_constants(rows: int, columns: int, padding: int, compiler: str
         pytest.skip(f"no {compiler}")
     least, x = torch.full((1,), -1.1), sample(rows, columns)
     check(lambda a, x: F.pad(a <= x, (0, padding, 1, 0), value=True), (least, x), tol=EXACT, compiler=compiler)
+
+
+@pytest.mark.parametrize("columns", [64, 13, 200])
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_rows_are_scattered_by_vectors_of_columns(columns: int, accumulate: bool) -> None:
+    # Messages along the edges of a graph: an edge's row is added as it lies in memory, not a column of all edges at a time.
+    rows, to = sample(30, columns), torch.randint(0, 9, (30,)) if accumulate else torch.randperm(30)
+    source = torch.randint(0, 30, (30,))
+
+    def fn(rows: torch.Tensor, source: torch.Tensor, to: torch.Tensor) -> torch.Tensor:
+        made = torch.zeros(30, rows.shape[1])
+        return made.index_put((to,), rows[source], accumulate)
+
+    check(fn, (rows, source, to), tol=EXACT)
+    (scatter,) = (k.source for k in compiled(fn, (rows, source, to)).kernels if "bounded" in k.source)
+    assert "bounded_lanes" not in scatter and "ld<vf32>(full, p1" in scatter

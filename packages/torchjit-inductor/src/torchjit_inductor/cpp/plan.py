@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import final
 
 import attrs
@@ -104,6 +104,11 @@ def with_serial_loops(kernel: LoopKernel) -> LoopKernel:
 
     outer = tuple(v for v in kernel.outer if free(v))
     return attrs.evolve(kernel, outer=outer, inner=tuple(v for v in kernel.outer if v not in outer))
+
+
+def _reached(store: Store) -> Set[Symbol]:
+    """The loops whose iterations a store walks: those of its index, and those of the positions in it."""
+    return store.index.symbols.union(*(p.symbols for p in store.positions))
 
 
 def at_this_level(operands: Iterable[Value]) -> Iterator[Value]:
@@ -233,19 +238,19 @@ class Plan:
     def _weighted_accesses(self, loops: list[LoopVar]) -> list[tuple[Expr, int]]:
         """Index expressions with their say: what moves little memory has little."""
         kernel = self.kernel
-        accesses = [(s.index, 3) for s in kernel.stores if not s.outer]
-        accesses += [(v.data.index, 2 * passes) for v, passes in self._passes().items()]
-        accesses += [(s.index, 1) for s in kernel.stores if s.outer]
+        accesses = [(s.index, _reached(s), 3) for s in kernel.stores if not s.outer]
+        accesses += [(v.data.index, v.symbols, 2 * passes) for v, passes in self._passes().items()]
+        accesses += [(s.index, _reached(s), 1) for s in kernel.stores if s.outer]
 
-        def touched(index: Expr) -> int:
+        def touched(symbols: Set[Symbol]) -> int:
             """Elements that an access reaches."""
             count = 1
             for var in loops:
-                if var.symbol in index.symbols:
+                if var.symbol in symbols:
                     count *= 64 if var.size.value is None else var.size.value
             return count
 
-        return [(index, weight * touched(index)) for index, weight in accesses]
+        return [(index, weight * touched(symbols)) for index, symbols, weight in accesses]
 
     def _passes(self) -> dict[Value, int]:
         """How often the inner loops read each load: once for each level of reductions, once for what is stored inside."""
