@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Set
 from typing import Any, final
 
@@ -20,7 +19,6 @@ from torchjit_inductor.attention.few_queries import FUSED_ATTENTION
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.folding import attribute_of, fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
-from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
 
 # The tables fill as their modules are imported.
@@ -42,6 +40,7 @@ from torchjit_inductor.lowering import (  # noqa: F401
 from torchjit_inductor.lowering.attending import attended, attended_by_few
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.contractions import ProductChoice, tile_product
+from torchjit_inductor.lowering.graph_inputs import GraphInputs, reserve_symbols
 from torchjit_inductor.lowering.graph_nodes import (
     as_positional,
     has_number,
@@ -60,6 +59,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     with_memory_of_its_own,
     written_in_place,
 )
+from torchjit_inductor.lowering.graph_outputs import GraphOutputs
 from torchjit_inductor.lowering.known_sizes import GraphNotSupported, KnownSizes
 from torchjit_inductor.lowering.moved import moved_rows
 from torchjit_inductor.lowering.placement import as_traced, from_storage, placed, zero_padded
@@ -71,7 +71,7 @@ from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_siz
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Point, Strided, TensorMeta
 from torchjit_inductor.memory_readers import reads_memory
-from torchjit_inductor.steps import ExternStep, HostNumber, Program, Step, TensorRef
+from torchjit_inductor.steps import ExternStep, HostNumber, Program, Step
 from torchjit_torch.operators import is_mutable
 
 __all__ = ["lower_graph"]
@@ -92,11 +92,6 @@ BROKEN_LOWERING = reason(
 
 
 _NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
-
-_KERNEL_NAME = re.compile(
-    r"[xrpt]\d+\w*|at\d*|lo|hi|n|k|W|from|to|end|unit|chunk|block|body|args|full|total|work|grain|data"
-)
-"""Names that kernels use for loops, pointers and values."""
 
 
 def lower_graph(
@@ -173,109 +168,45 @@ class _GraphLowering:
         self.products, self.attention = products, attention
         self.builder = Builder()
         self.env: dict[torch.fx.Node, Any] = {}
-        self.inputs: list[str | Expr | HostNumber | None] = []
-        self.mutations: list[tuple[torch.fx.Node, Strided]] = []
-        self.placeholders: list[torch.fx.Node] = []
         self.sizes = KnownSizes()
+        self.inputs = GraphInputs(self.builder, self.sizes)
+        self.outputs = GraphOutputs(self.builder, self.env)
         self.constants: dict[str, torch.Tensor] = {}
         self.numbers: dict[tuple[HostNumber, torch.device], RunNumber] = {}
         self.in_place = written_in_place(gm.graph)
-        # Constants that stand for what each call computes anew: no call may return one.
-        self.folded: set[str] = set()
 
     def run(self) -> Program:
         outputs: tuple[Any, ...] = ()
-        self._reserve_symbols()
+        reserve_symbols(self.builder, self.gm.graph)
         folded = fold_constants(self.gm)
         for node in self.gm.graph.nodes:
             self.builder.origin = origin_of(node)
             if node in folded.values:
                 self._hold(node, folded.values[node])
-                self.folded.add(self.env[node].buffer)
+                self.outputs.folded.add(self.env[node].buffer)
             elif node in folded.unused:
                 continue
             elif node.op == "placeholder":
-                self._placeholder(node)
+                self.env[node] = self.inputs.take(node)
             elif node.op == "get_attr":
                 self._constant(node)
             elif node.op == "call_function":
                 self.env[node] = self._call(node)
             elif node.op == "output":
-                outputs = self._outputs(node)
+                outputs = self.outputs.results(node)
             else:
                 raise GraphNotSupported(f"node kind {node.op}")
-        self._check_inputs()
-        b = self.builder
-        mutated = frozenset(self.placeholders.index(p) for p, _ in self.mutations)
-        written = {self.env[p].buffer for p, _ in self.mutations}
+        self.inputs.check()
+        b, updated = self.builder, [node for node, _ in self.outputs.updates]
+        mutated = frozenset(map(self.inputs.position, updated))
+        written = {self.env[node].buffer for node in updated}
         steps = tuple(_before_writes(step, written) for step in b.steps) if written else tuple(b.steps)
         return Program(
-            self.name, tuple(self.inputs), b.buffers, steps, outputs, mutated, self.sizes.sources, self.constants,
+            self.name, self.inputs.of_program(), b.buffers, steps, outputs, mutated, self.sizes.sources, self.constants,
             tuple(self.sizes.found), b.products,
         )  # fmt: skip
 
-    def _reserve_symbols(self) -> None:
-        """Size symbols become variables of the host program and of kernels: their names must be free there."""
-        for node in self.gm.graph.nodes:
-            val = node.meta.get("val") if node.op == "placeholder" or reads_data(node.target) else None
-            parts: list[Expr] = []
-            for item in val if isinstance(val, (tuple, list)) else (val,):
-                if isinstance(item, torch.Tensor):
-                    meta = meta_of(item)
-                    parts += (*meta.sizes, *meta.strides)
-                elif isinstance(item, torch.SymInt):
-                    parts.append(expression(item))
-            for symbol in {s for e in parts for s in e.symbols}:
-                if _KERNEL_NAME.fullmatch(symbol.name) or not symbol.name.isidentifier():
-                    raise GraphNotSupported(f"a size is called {symbol.name}")
-                self.builder.reserve(symbol.name)
-
-    # ------------------------------------------------------------------ inputs
-    def _placeholder(self, node: torch.fx.Node) -> None:
-        position = len(self.placeholders)
-        self.placeholders.append(node)
-        val = node.meta.get("val")
-        if isinstance(val, torch.Tensor):
-            meta = meta_of(val)
-            held = self.builder.buffer(node.name, meta)
-            self.env[node] = held
-            self.inputs.append(held.buffer)
-            for dim, size in enumerate(meta.sizes):
-                self._source(size, position, "size", dim)
-            # A stride that no product of sizes is has a symbol of its own.
-            for dim, stride in enumerate(meta.strides):
-                self._source(stride, position, "stride", dim)
-        elif isinstance(val, (int, torch.SymInt)) and not isinstance(val, bool):
-            value = expression(val)
-            self.env[node] = value
-            self.inputs.append(value)
-            self._source(value, position)
-        elif isinstance(val, torch.SymFloat):
-            self.builder.reserve(node.name)
-            number = self.env[node] = HostNumber(node.name)
-            self.inputs.append(number)
-        elif not node.users:
-            self.inputs.append(None)
-        else:
-            raise GraphNotSupported(f"input {node.name} is a {type(val).__name__}")
-
-    def _check_inputs(self) -> None:
-        """A sum of numbers that only the run knows may come in without its terms, and nothing here solves for them.
-
-        Raises:
-            GraphNotSupported: a number or a size that something computes with is such a sum.
-        """
-        for node in self.placeholders:
-            held = self.env.get(node) if node.users else None
-            parts = (held,) if isinstance(held, Expr) else getattr(held, "sizes", ())
-            if not all(part.symbols <= self.sizes.sources.keys() for part in parts):
-                raise GraphNotSupported(f"input {node.name} is a {parts}, of which not all terms are inputs")
-
-    def _source(self, size: Expr, position: int, kind: str = "", dim: int = 0) -> None:
-        symbol = size.as_symbol
-        if symbol is not None:
-            self.sizes.sources.setdefault(symbol, (position, kind, dim))
-
+    # ------------------------------------------------------------------ constants
     def _constant(self, node: torch.fx.Node) -> None:
         held = attribute_of(self.gm, node)
         if not isinstance(held, torch.Tensor):
@@ -517,57 +448,8 @@ class _GraphLowering:
             return self.builder.settled(made, meta, read_whole(node))
         return made
 
-    def _mutate(self, node: torch.fx.Node) -> Strided:
-        target, source = node.args[0], self._argument(node.args[1])
-        if not (isinstance(target, torch.fx.Node) and target.op == "placeholder"):
-            raise GraphNotSupported("copy_ into something that is no input")
-        place: Strided = self.env[target]
-        if not isinstance(source, Lowered) or source.dtype != place.dtype or source.sizes != place.sizes:
-            raise GraphNotSupported("copy_ that converts")
-        if place.dtype not in KERNEL_DTYPES:
-            raise GraphNotSupported(f"copy_ into {place.dtype}")
-        # In memory first: the formula may read inputs that other copies overwrite.
-        held = self.builder.materialize(source, place.strides)
-        self.mutations.append((target, held))
-        return place
-
-    # ------------------------------------------------------------------ outputs
-    def _outputs(self, node: torch.fx.Node) -> tuple[Any, ...]:
-        results = node.args[0]
-        self._spread_overwritten()
-        found = [self._output(r) for r in (results if isinstance(results, (tuple, list)) else (results,))]
-        for target, held in self.mutations:
-            place = self.env[target]
-            if held.buffer != place.buffer:
-                self.builder.origin = Origin("copy_", "copy_", f"update of {target.name}")
-                self.builder.store_into(held, place)
-        return tuple(found)
-
-    def _spread_overwritten(self) -> None:
-        """What lies over inputs that were written in place, or over folded constants, is no result of its own."""
-        overwritten = self.builder.overwritten
-        overwritten |= self.folded
-        for step in self.builder.steps if overwritten else ():
-            if isinstance(step, ExternStep) and not overwritten.isdisjoint(step.aliases):
-                overwritten.update(o for o in step.outputs if o is not None)
-
-    def _output(self, result: Any) -> Any:
-        if not isinstance(result, torch.fx.Node):
-            return expression(result) if isinstance(result, torch.SymInt) else result
-        value = self.env.get(result)
-        if not isinstance(value, Lowered):
-            return value
-        meta = meta_of(result.meta["val"])
-        self.builder.origin = origin_of(result)
-        if isinstance(value, Strided) and (not value.same_layout(meta) or value.buffer in self.builder.overwritten):
-            # The graph promises other strides, or other memory than the input's: copy.
-            value = Lazy(value.sizes, value.dtype, value.device, value.value)
-        if isinstance(value, Lazy) and value.stored is not None and not value.stored.same_layout(meta):
-            value = Lazy(value.sizes, value.dtype, value.device, value.value)
-        held = self.builder.materialize(value, meta.strides)
-        if not held.same_layout(meta):
-            raise GraphNotSupported(f"strides of output {result.name}")
-        return TensorRef(held.buffer, meta.sizes, meta.strides, held.offset)
+    def _update(self, node: torch.fx.Node) -> Strided:
+        return self.outputs.update(node.args[0], self._argument(node.args[1]))
 
     # ------------------------------------------------------------------ arguments
     def _argument(self, arg: Any) -> Any:
@@ -586,7 +468,7 @@ class _GraphLowering:
 
 _SPECIAL: dict[object, Callable[[_GraphLowering, torch.fx.Node], Any]] = {
     operator.getitem: _GraphLowering._picked,
-    torch.ops.aten.copy_.default: _GraphLowering._mutate,
+    torch.ops.aten.copy_.default: _GraphLowering._update,
     READ: _GraphLowering._read,
     TEST: _GraphLowering._test,
     **dict.fromkeys(FUSED_ATTENTION, _GraphLowering._few_queries),

@@ -51,9 +51,8 @@ _PARTIAL_WRITES = frozenset(
 def is_usable(made: Any, tensors: list[Lowered], metas: Metas) -> bool:
     """May the result stand? Formulas over dtypes or devices that kernels do not mix may not."""
     results = [m for m in (made if isinstance(made, tuple) else (made,)) if m is not None]
-    if all(isinstance(m, Strided) for m in results) and not any(isinstance(t, Lazy) for t in tensors):
-        pass
-    elif any(t.dtype not in KERNEL_DTYPES for t in tensors):
+    computes = any(isinstance(t, Lazy) for t in (*results, *tensors))
+    if computes and any(t.dtype not in KERNEL_DTYPES for t in tensors):
         return False
     devices = {m.device for m in (metas if isinstance(metas, tuple) else (metas,)) if m is not None}
     if any(t.device not in devices for t in tensors):
