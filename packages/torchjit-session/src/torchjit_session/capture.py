@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
+import attrs
 import torch
 
 import torchjit_fx.domain  # with all that captures: see `loading`
@@ -23,7 +24,7 @@ from torchjit_session.interrupts import CompilationScope
 from torchjit_session.terms import Terms
 from torchjit_vm.capture.api import Captured, capture
 
-__all__ = ["hand_over", "interpret"]
+__all__ = ["CaptureOrigin", "hand_over", "interpret"]
 
 BACKEND_FAILED = reason(
     "TJ-API-022",
@@ -31,6 +32,22 @@ BACKEND_FAILED = reason(
     "The graph was captured; the compiler that it was given to failed. Its own error is the cause of this one.",
     "Try backend='eager' to see whether capture alone works; on_error='eager' falls back to eager.",
 )
+
+
+@final
+@attrs.frozen(eq=False, repr=False)
+class CaptureOrigin:
+    """What a capture has made an entry of, for its form on disk.
+
+    Attributes:
+        captured: of the VM.
+        relied_on: user code that ran meanwhile and that no guard is about, by id; what runs later, in the compilation of a backward, is added.
+        asked: the functions about which it asked whether they are marked.
+    """
+
+    captured: Captured
+    relied_on: dict[int, Any]
+    asked: Asked
 
 
 def interpret(

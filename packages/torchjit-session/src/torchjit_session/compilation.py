@@ -27,7 +27,7 @@ from torchjit_session.terms import Terms
 
 if TYPE_CHECKING:
     from torchjit_session.dynamic_shapes import DynamicShapes
-    from torchjit_session.inspection import Explanation
+    from torchjit_session.explanation import Explanation
 
 __all__ = ["Compilation"]
 

@@ -1,135 +1,26 @@
-"""`stats`: regions, recompiles and graph breaks as data."""
+"""What is known of a compilation, put together: the data of `stats` and of `torchjit.explain`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, final
-
-import attrs
-import torch
+from typing import Any, Literal
 
 from torchjit_core.location import CodeLocation
-from torchjit_core.node_notes import values_of
 from torchjit_core.showing import shortened
 from torchjit_report.cures import cures
-from torchjit_report.recompiles import Recompile
 from torchjit_session.call_chain import chain_of
-from torchjit_session.callables import compilation_of
-from torchjit_session.compilation import Compilation
-from torchjit_session.obstacles import Obstacle, by_line
+from torchjit_session.explanation import Explanation
 from torchjit_session.region_info import BreakInfo, GuardInfo, KernelInfo, PhaseInfo, RegionInfo, RegionNode, StoreInfo
-from torchjit_session.site import Site
+from torchjit_session.site_facts import CompilationFacts, SiteFacts
 from torchjit_session.specialization import Specialization
 from torchjit_store.folder import EntryFolder
 from torchjit_store.settings import StoreSettings
 
-__all__ = [
-    "BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "StoreInfo", "counts_text", "describe", "obstacle_texts", "stats_of",
-]  # fmt: skip
+__all__ = ["describe"]
 
 
-@final
-@attrs.frozen
-class Explanation:
-    """What compiling did, and why.
-
-    Attributes:
-        regions: one per specialisation, in the order in which they were made.
-        tree: the same by the place where they start: the function, what goes on after its breaks, and after theirs.
-        store: what became of them on disk; None where nothing is kept there.
-    """
-
-    regions: tuple[RegionInfo, ...]
-    tree: tuple[RegionNode, ...] = ()
-    store: StoreInfo | None = None
-
-    @property
-    def graphs(self) -> tuple[torch.fx.GraphModule, ...]:
-        """All captured graphs."""
-        return tuple(g for r in self.regions for g in r.graphs)
-
-    @property
-    def graph_count(self) -> int:
-        """How many graphs were captured."""
-        return len(self.graphs) + sum(len(r.texts) for r in self.regions)
-
-    @property
-    def breaks(self) -> tuple[BreakInfo, ...]:
-        """Every graph break."""
-        return tuple(b for r in self.regions for b in r.breaks)
-
-    @property
-    def graph_break_count(self) -> int:
-        """How many graph breaks were met (a branch on a tensor is one, with two continuations)."""
-        return len(self.breaks)
-
-    @property
-    def recompiles(self) -> tuple[Recompile, ...]:
-        """Every miss that led to another specialisation: guard, value now and then, line, advice."""
-        return tuple(r.recompile for r in self.regions if r.recompile is not None)
-
-    @property
-    def obstacles(self) -> tuple[Obstacle, ...]:
-        """Breaks and recompiles by source line, the line that costs most time first."""
-        return by_line(self.regions)
-
-    @property
-    def op_count(self) -> int:
-        """Calls in all graphs."""
-        return sum(r.op_count for r in self.regions)
-
-    @property
-    def compile_seconds(self) -> float:
-        """Wall seconds of all specialisations. A continuation is compiled when it is reached, so they do not overlap."""
-        return sum(r.seconds for r in self.regions)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as dicts, lists, texts and numbers, for `json.dumps`. Graphs are their code, with the values of their nodes."""
-        made: dict[str, Any] = attrs.asdict(self, filter=lambda field, _: field.name != "tree", value_serializer=_plain)
-        made["tree"] = [_names_of_tree(node) for node in self.tree]
-        made["obstacles"] = [attrs.asdict(obstacle) | {"seconds": obstacle.seconds} for obstacle in self.obstacles]
-        return made
-
-    def __str__(self) -> str:
-        lines = [
-            f"Graphs: {self.graph_count}   Graph breaks: {self.graph_break_count}   Ops: {self.op_count}   "
-            f"Specialisations: {len(self.regions)}   Compile time: {self.compile_seconds:.3f} s"
-        ]
-        for region in sorted(self.regions, key=lambda r: -r.seconds):
-            lines.append(
-                f"[{region.compile_id}] {region.function}: {region.seconds:.3f} s, "
-                f"{len(region.guards)} guards ({region.cause})"
-            )
-            if region.compared is not None:
-                lines.append(f"    {region.compared}")
-        if self.store is not None:
-            lines += str(self.store).splitlines()
-        number: Counter[str] = Counter()
-        for obstacle in self.obstacles:
-            number[obstacle.kind] += 1
-            lines.append(f"{obstacle.kind} {number[obstacle.kind]}: {obstacle}")
-        return "\n".join(lines)
-
-
-def _plain(_: Any, __: Any, value: Any) -> Any:
-    if isinstance(value, torch.fx.GraphModule):
-        nodes = value.graph.nodes
-        return {"code": value.code.strip(), "nodes": len(nodes), "values": values_of(nodes)}
-    return value
-
-
-def _names_of_tree(node: RegionNode) -> dict[str, Any]:
-    return {
-        "function": node.function,
-        "kind": node.kind,
-        "location": attrs.asdict(node.location),
-        "specializations": [made.compile_id for made in node.specializations],
-        "children": [_names_of_tree(child) for child in node.children],
-    }
-
-
-def describe(compilation: Compilation) -> Explanation:
+def describe(compilation: CompilationFacts) -> Explanation:
     """The state of a compilation as data."""
     sites = compilation.sites
     by_key = {site.region.key: site for site in sites}
@@ -138,12 +29,12 @@ def describe(compilation: Compilation) -> Explanation:
     return Explanation(regions, _tree(sites, regions), _store(compilation, regions))
 
 
-def _store(compilation: Compilation, regions: Sequence[RegionInfo]) -> StoreInfo | None:
+def _store(compilation: CompilationFacts, regions: Sequence[RegionInfo]) -> StoreInfo | None:
     """What the store did; None where it is off, or nothing was tried."""
     settings = compilation.terms.host.store()
     misses = [
         (f"{site.name} ({_short(site.location)})" + f", {n} times" * (n > 1), why)
-        for site in compilation.sites if site.shelf is not None for why, n in site.shelf.missed.items()
+        for site in compilation.sites for why, n in site.misses_on_disk.items()
     ]  # fmt: skip
     if not settings.reads or not (misses or any(region.storage for region in regions)):
         return None
@@ -170,33 +61,7 @@ def _short(where: CodeLocation | None) -> str:
     return "?" if where is None else f"{where.filename}:{where.lineno}"
 
 
-def stats_of(compiled: Any) -> Explanation:
-    """The state of the compilation behind something that `compile` returned, or of a module's own (`module.compile()`)."""
-    found = compilation_of(compiled)
-    if found is None and isinstance(compiled, torch.nn.Module):
-        found = compilation_of(compiled.__dict__.get("_compiled_call_impl"))
-    return Explanation(()) if found is None else describe(found)
-
-
-def counts_text(told: Explanation) -> str:
-    """How many graphs and breaks."""
-    graphs, breaks = told.graph_count, told.graph_break_count
-    return f"{graphs} graph{'s' * (graphs != 1)}, {breaks} break{'s' * (breaks != 1)}"
-
-
-def obstacle_texts(told: Explanation, kind: str) -> str:
-    """Line, reason and cure of each `Break` or `Recompile`, in the words of `torchjit.explain` without its times."""
-    texts: list[str] = []
-    for obstacle in told.obstacles:
-        if obstacle.kind == kind:
-            lines = [f"{kind} {len(texts) + 1}: {'; '.join(obstacle.texts)}"]
-            lines += obstacle.location.render().splitlines() if obstacle.location else []
-            lines += [f"{'hint' if kind == 'Break' else 'avoid it'}: {cure}" for cure in obstacle.cures]
-            texts.append("\n" + "\n    ".join(lines))
-    return "".join(texts)
-
-
-def _behind(made: Specialization, sites: Mapping[tuple[Any, ...], Site]) -> tuple[str, ...]:
+def _behind(made: Specialization, sites: Mapping[tuple[Any, ...], SiteFacts]) -> tuple[str, ...]:
     """Of the regions that it goes on with, and with which these go on if they end without a break, as at the head of a loop."""
     names: dict[str, None] = {}
     todo = list(made.continuations)
@@ -209,7 +74,7 @@ def _behind(made: Specialization, sites: Mapping[tuple[Any, ...], Site]) -> tupl
     return tuple(names)
 
 
-def _region(site: Site, made: Specialization, hits: int, sites: Mapping[tuple[Any, ...], Site]) -> RegionInfo:
+def _region(site: SiteFacts, made: Specialization, hits: int, sites: Mapping[tuple[Any, ...], SiteFacts]) -> RegionInfo:
     guards = tuple(shortened(str(guard)) for guard in made.guards)
     seconds: Sequence[float | None] = [None] * len(guards) if made.costs is None else made.costs.each
     follow = _behind(made, sites)
@@ -259,19 +124,19 @@ def _phases(made: Specialization) -> tuple[PhaseInfo, ...]:
     return told(tree(noted, made.seconds))
 
 
-def _tree(found: Sequence[Site], regions: Iterable[RegionInfo]) -> tuple[RegionNode, ...]:
+def _tree(found: Sequence[SiteFacts], regions: Iterable[RegionInfo]) -> tuple[RegionNode, ...]:
     """One tree for the function, and one for each function that Python called at a break."""
     made: dict[str, list[RegionInfo]] = {}
     for region in regions:
         made.setdefault(region.compile_id.partition("/")[0], []).append(region)
     by_key = {site.region.key: site for site in found}
-    parents: dict[tuple[Any, ...], Site] = {}
+    parents: dict[tuple[Any, ...], SiteFacts] = {}
     for site in found:
         for specialization in site.specializations:
             for key in specialization.continuations:
                 if key in by_key and by_key[key] is not site:
                     parents.setdefault(key, site)
-    children: dict[int, list[Site]] = {}
+    children: dict[int, list[SiteFacts]] = {}
     roots = []
     for site in found:
         parent = parents.get(site.region.key) if site.region.offset is not None else None
@@ -282,10 +147,10 @@ def _tree(found: Sequence[Site], regions: Iterable[RegionInfo]) -> tuple[RegionN
     return tuple(_node(site, children, made) for site in roots)
 
 
-def _leads_to(start: Site, end: Site, parents: dict[tuple[Any, ...], Site]) -> bool:
+def _leads_to(start: SiteFacts, end: SiteFacts, parents: dict[tuple[Any, ...], SiteFacts]) -> bool:
     """Is `start` above `end`? Continuations of a loop go on with one another."""
     seen: set[int] = set()
-    at: Site | None = end
+    at: SiteFacts | None = end
     while at is not None and at.number not in seen:
         if at is start:
             return True
@@ -294,7 +159,7 @@ def _leads_to(start: Site, end: Site, parents: dict[tuple[Any, ...], Site]) -> b
     return False
 
 
-def _node(site: Site, children: dict[int, list[Site]], made: dict[str, list[RegionInfo]]) -> RegionNode:
+def _node(site: SiteFacts, children: dict[int, list[SiteFacts]], made: dict[str, list[RegionInfo]]) -> RegionNode:
     kind: Literal["function", "continuation", "call"] = (
         "continuation" if site.region.offset is not None else "call" if site.only_with_tensors else "function"
     )

@@ -35,7 +35,7 @@ from torchjit_store.choices import ChoiceFolder
 from torchjit_store.key import process_parts
 
 if TYPE_CHECKING:
-    from torchjit_session.site import Site
+    from torchjit_session.site_facts import SiteFacts
 
 __all__ = ["begin"]
 
@@ -51,7 +51,7 @@ _LITTLE = 1 << 26
 """Bytes that are there in any case: a look at what is free takes as long as many a call."""
 
 
-def begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
+def begin(site: SiteFacts, slots: tuple[Any, ...], entry: Entry) -> None:
     """Put an entry on trial that has just been made, if anything may be compared with eager code.
 
     Raises:
@@ -66,7 +66,7 @@ def begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
         tell_fault(site.name, site.terms.failure_policy(), error)
 
 
-def _begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
+def _begin(site: SiteFacts, slots: tuple[Any, ...], entry: Entry) -> None:
     made: Specialization = entry.data
     if site.terms.host.comparing().mode == "off":
         return
@@ -77,7 +77,7 @@ def _begin(site: Site, slots: tuple[Any, ...], entry: Entry) -> None:
         made.trial.add(entry)
 
 
-def _trial(site: Site, made: Specialization, kept: _Kept, facts: EagerFacts, clock: Clock) -> Trial:
+def _trial(site: SiteFacts, made: Specialization, kept: _Kept, facts: EagerFacts, clock: Clock) -> Trial:
     """The trial of an entry that may be compared."""
     runs, known = runs_of(site.terms.backend), kept.choice()
     return Trial(
@@ -100,7 +100,7 @@ class _Kept:
     key: str | None
 
     @staticmethod
-    def of(site: Site, slots: tuple[Any, ...], facts: EagerFacts) -> _Kept:
+    def of(site: SiteFacts, slots: tuple[Any, ...], facts: EagerFacts) -> _Kept:
         comparing = site.terms.host.comparing()
         return _Kept(ChoiceFolder(comparing.cache_dir), _key(site, slots, facts) if comparing.keeps else None)
 
@@ -129,7 +129,7 @@ def tell_fault(name: str, policy: FailurePolicy, error: Exception) -> None:
         warn_user(str(told))
 
 
-def _may_be_compared(site: Site, made: Specialization) -> bool:
+def _may_be_compared(site: SiteFacts, made: Specialization) -> bool:
     """Is the whole of a call known to be the same in eager code, random numbers aside?
 
     Continuations belong to the call of the function that they are of.
@@ -164,7 +164,7 @@ def _sample(clock: Clock, trial: Trial, way: Way) -> Sample:
     return TimedCall(trial, way, clock)
 
 
-def _key(site: Site, slots: tuple[Any, ...], facts: EagerFacts) -> str | None:
+def _key(site: SiteFacts, slots: tuple[Any, ...], facts: EagerFacts) -> str | None:
     """Under which the choice is kept; None: another process could not tell that it has the same program."""
     try:
         parts = key_parts(site, slots)
@@ -176,7 +176,7 @@ def _key(site: Site, slots: tuple[Any, ...], facts: EagerFacts) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _teller(site: Site, made: Specialization, keep: tuple[ChoiceFolder, str] | None) -> Any:
+def _teller(site: SiteFacts, made: Specialization, keep: tuple[ChoiceFolder, str] | None) -> Any:
     """What keeps a choice and tells of it. It keeps neither the site nor the specialisation alive."""
     where, name = weakref.ref(made), site.name
 

@@ -11,7 +11,7 @@ import linecache
 import time
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -46,10 +46,11 @@ from torchjit_session.rerun import MOST_CAUGHT, OnRaise
 from torchjit_session.sharing import borrowed
 from torchjit_session.site_events import described_call, place_fields, symbol_fields, tell_capture
 from torchjit_session.size_histories import SizeHistories
-from torchjit_session.specialization import CaptureOrigin, Specialization
+from torchjit_session.specialization import Specialization
 from torchjit_session.stance import WOULD_COMPILE, current_stance, forced_backend
 
 if TYPE_CHECKING:
+    from torchjit_session.capture import CaptureOrigin
     from torchjit_session.compilation import Compilation
     from torchjit_session.storing import Shelf
     from torchjit_store.settings import StoreSettings
@@ -115,6 +116,11 @@ class Site:
     def given_up(self) -> str | None:
         """Why it runs eagerly, if it does."""
         return self.failures.given_up
+
+    @property
+    def misses_on_disk(self) -> Mapping[str, int]:
+        """Why no entry on disk served a call, and how often."""
+        return {} if self.shelf is None else self.shelf.missed
 
     @property
     def owner(self) -> Compilation:
@@ -377,7 +383,7 @@ class Site:
         """An entry for these slots, and what it was made of."""
         import_capture(self.terms.backend)
         # Imported here: where all is loaded from disk nothing captures. It is there now.
-        from torchjit_session.capture import hand_over, interpret  # noqa: PLC0415
+        from torchjit_session.capture import CaptureOrigin, hand_over, interpret  # noqa: PLC0415
         from torchjit_session.function_marks import Asked  # noqa: PLC0415
 
         owner = self.owner

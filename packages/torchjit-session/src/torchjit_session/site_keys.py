@@ -25,7 +25,7 @@ from torchjit_torch.replicas import active_buckets
 
 if TYPE_CHECKING:
     import torchjit_vm
-    from torchjit_session.site import Site
+    from torchjit_session.site_facts import SiteFacts
 
 __all__ = ["Marks", "differing", "identity_parts", "key_parts", "name_of", "region_parts", "said_now", "short_name"]
 
@@ -49,7 +49,7 @@ _SAYS_NOTHING = frozenset(
 """Settings that no compiled code depends on."""
 
 
-def key_parts(site: Site, slots: tuple[Any, ...]) -> dict[str, object]:
+def key_parts(site: SiteFacts, slots: tuple[Any, ...]) -> dict[str, object]:
     """What tells this site's entries for such calls from others; JSON-able.
 
     Raises:
@@ -83,7 +83,7 @@ def _settings(settings: Settings) -> dict[str, object]:
     }
 
 
-def identity_parts(site: Site, slots: tuple[Any, ...]) -> dict[str, object]:
+def identity_parts(site: SiteFacts, slots: tuple[Any, ...]) -> dict[str, object]:
     """What a site is of. Of the slots only the first one is looked at, and only for modules: it is the module."""
     return {"region": region_parts(site.region), "code": _code_of_call(site, slots)}
 
@@ -95,7 +95,7 @@ def region_parts(region: torchjit_vm.Region) -> list[object]:
     return [str(name), region.code.co_qualname, code_digest(region.code).hex(), region.offset, *layout]
 
 
-def _code_of_call(site: Site, slots: tuple[Any, ...]) -> list[str]:
+def _code_of_call(site: SiteFacts, slots: tuple[Any, ...]) -> list[str]:
     """All modules start in the same method of torch: the class of this one, and the code of its `forward`."""
     code = site.code_of(slots)
     if code is site.region.code:

@@ -18,26 +18,9 @@ if TYPE_CHECKING:
     import torchjit_vm
     from torchjit_guards.costs import GuardCosts
     from torchjit_session.eager_facts import EagerFacts
-    from torchjit_session.function_marks import Asked
     from torchjit_session.trials import Trial
 
-__all__ = ["CaptureOrigin", "Specialization"]
-
-
-@final
-@attrs.frozen(eq=False, repr=False)
-class CaptureOrigin:
-    """What a capture has made an entry of, for its form on disk.
-
-    Attributes:
-        captured: of the VM.
-        relied_on: user code that ran meanwhile and that no guard is about, by id; what runs later, in the compilation of a backward, is added.
-        asked: the functions about which it asked whether they are marked.
-    """
-
-    captured: torchjit_vm.Captured
-    relied_on: dict[int, Any]
-    asked: Asked
+__all__ = ["Specialization"]
 
 
 @final

@@ -33,7 +33,7 @@ from torchjit_session.counters import counters
 from torchjit_session.eager_facts import EagerFacts, facts_of
 from torchjit_session.rerun import OnRaise
 from torchjit_session.site_keys import Marks, differing, key_parts
-from torchjit_session.specialization import CaptureOrigin, Specialization
+from torchjit_session.specialization import Specialization
 from torchjit_store.deferred import Deferred
 from torchjit_store.entry import RaiseFacts, StoredEntry, pack, unpack
 from torchjit_store.finder import Stale
@@ -45,6 +45,7 @@ from torchjit_store.remote import entry_folder
 from torchjit_store.settings import StoreSettings
 
 if TYPE_CHECKING:
+    from torchjit_session.capture import CaptureOrigin
     from torchjit_session.compilation import Compilation
     from torchjit_session.site import Site
     from torchjit_store.carried import CarriedEntries

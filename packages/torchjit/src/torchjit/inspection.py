@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from torchjit.compiler import compile
 from torchjit.exc import UserTypeError, told, wrong_type
 from torchjit_session.callables import NOT_CALLABLE, compilation_of
-from torchjit_session.inspection import (
-    BreakInfo,
-    Explanation,
-    GuardInfo,
-    KernelInfo,
-    PhaseInfo,
-    RegionInfo,
-    StoreInfo,
-    describe,
-)
+from torchjit_session.explanation import Explanation
+from torchjit_session.inspection import describe
+from torchjit_session.region_info import BreakInfo, GuardInfo, KernelInfo, PhaseInfo, RegionInfo, StoreInfo
 
 __all__ = [
     "BreakInfo",
@@ -29,6 +24,7 @@ __all__ = [
     "StoreInfo",
     "describe",
     "explain",
+    "stats_of",
 ]
 
 
@@ -62,3 +58,11 @@ def explain(f: Any, *, dynamic: bool | None = None) -> Callable[..., Explanation
         return describe(compilation)
 
     return run
+
+
+def stats_of(compiled: Any) -> Explanation:
+    """The state of the compilation behind something that `compile` returned, or of a module's own (`module.compile()`)."""
+    found = compilation_of(compiled)
+    if found is None and isinstance(compiled, torch.nn.Module):
+        found = compilation_of(compiled.__dict__.get("_compiled_call_impl"))
+    return Explanation(()) if found is None else describe(found)

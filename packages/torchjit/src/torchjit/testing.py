@@ -22,13 +22,13 @@ from torchjit import backends
 from torchjit.compiler import compile, reset
 from torchjit.config import config
 from torchjit.exc import UserError, UserTypeError, wrong_type
-from torchjit.inspection import Explanation, explain
+from torchjit.inspection import Explanation, explain, stats_of
 from torchjit.stance import set_stance
 from torchjit_core.kinds import as_switch
 from torchjit_core.reasons import reason
 from torchjit_session.callables import is_compiled
 from torchjit_session.comparison import Outcome, copied, difference, outcome_of
-from torchjit_session.inspection import counts_text, obstacle_texts, stats_of
+from torchjit_session.explanation import counts_text, obstacle_texts
 
 __all__ = ["assert_equal_to_eager", "assert_no_breaks", "assert_one_graph", "assert_recompiles", "fresh"]
 
