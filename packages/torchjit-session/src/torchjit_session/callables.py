@@ -14,7 +14,6 @@ from torchjit_core.reasons import UserTypeError, reason
 from torchjit_core.user_errors import told
 from torchjit_frame import FrontDoor
 from torchjit_session import disabling
-from torchjit_session.in_place import compiled_call
 from torchjit_session.modules import compiled_module, passed_on
 
 if TYPE_CHECKING:
@@ -52,6 +51,9 @@ def compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping[
         inner: Any = model.__func__
         inner = inner.__wrapped__ if isinstance(inner, FrontDoor) else inner
         if inner is torch.nn.Module._call_impl and isinstance(model.__self__, torch.nn.Module):
+            # Imported here: most programs compile no module in place, and every one imports this.
+            from torchjit_session.in_place import compiled_call  # noqa: PLC0415
+
             return compiled_call(model.__self__, start)
         if isinstance(inner, types.FunctionType):
             return types.MethodType(start(inner, of_object=True), model.__self__)

@@ -18,7 +18,7 @@ __all__ = ["CompilationFacts", "SiteFacts"]
 
 
 class SiteFacts(Protocol):
-    """See `Site`."""
+    """What keys, trials and explanations read of a `Site`."""
 
     number: int
     terms: Terms
@@ -46,7 +46,7 @@ class SiteFacts(Protocol):
 
 
 class CompilationFacts(Protocol):
-    """See `Compilation`."""
+    """What they read of a `Compilation`."""
 
     terms: Terms
 
