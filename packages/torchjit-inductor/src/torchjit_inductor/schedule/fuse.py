@@ -132,13 +132,13 @@ class _Fusion:
     def join_grown(self) -> None:
         """On GPUs, groups of rows that have grown may join an earlier one, with whose rows they had too little to do before: the squares'
         sums of two matrices, say, before both are needed at once."""
-        if not any(kernel.inner and kernel.device.type == "cuda" for kernel in self.grown):
+        if not any(map(_has_rows_on_gpu, self.grown)):
             return
         steps, grown = self.groups, self.grown
         self.groups, self.last_write, self.last_read, self.explain = [], {}, {}, None
         for step in steps:
-            again = isinstance(step, KernelStep) and step.kernel in grown and step.kernel.device.type == "cuda"
-            self.add(step, join=again and bool(step.kernel.inner))
+            again = isinstance(step, KernelStep) and step.kernel in grown and _has_rows_on_gpu(step.kernel)
+            self.add(step, join=again)
 
     def add(self, step: Step, *, join: bool = True) -> None:
         if isinstance(step, KernelStep) and join:
@@ -231,6 +231,11 @@ class _Fusion:
         """Bytes of memory traffic that fusion saves: what both access."""
         common = set(group.buffers) & set(kernel.buffers)
         return sum(bytes_of(self.buffers[name], self.hints) for name in common)
+
+
+def _has_rows_on_gpu(kernel: LoopKernel) -> bool:
+    """Does it reduce, on a GPU?"""
+    return bool(kernel.inner) and kernel.device.type == "cuda"
 
 
 def _nodes(kernel: LoopKernel) -> tuple[str, ...]:
