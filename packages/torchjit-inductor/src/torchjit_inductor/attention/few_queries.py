@@ -39,7 +39,7 @@ class FewQueries:
 
     Attributes:
         query, key, value: nodes; (batch, heads, length, depth), keys and values with as many heads as are in memory.
-        bias: what is added to the scores, broadcast to (batch, heads, queries, keys), or None.
+        bias: what is added to the scores, of a shape that broadcasts to (batch, heads, queries, keys), or None.
         scale: of the scores.
     """
 
@@ -84,8 +84,8 @@ def _by_name(node: torch.fx.Node) -> dict[str, Any]:
 
 def _is_taken(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *bias: torch.Tensor) -> bool:
     """Have the kernels of few queries something to gain, and take these? Sizes that vary have other kernels."""
-    tensors = [query, key, value, *bias]
-    if any(t.dim() != 4 or any(type(n) is not int or n < 1 for n in t.shape) for t in tensors):
+    heads_of, tensors = (query, key, value), [query, key, value, *bias]
+    if any(t.dim() != 4 for t in heads_of) or any(type(n) is not int or n < 1 for t in tensors for n in t.shape):
         return False
     batch, heads, queries, depth = query.shape
     return bool(

@@ -196,7 +196,8 @@ def problem_of_few(call: FewQueries, places: Sequence[Strided], meta: TensorMeta
     for bias in places[3:]:
         # From its first element on: kernels get addresses.
         added = Strided("outside0", bias.sizes, bias.strides, as_expr(0), bias.dtype, bias.device)
-        index = [as_expr(0 if n.value == 1 else s) for s, n in zip(symbols, bias.sizes, strict=True)]
+        own = symbols[len(symbols) - len(bias.sizes) :]
+        index = [as_expr(0 if n.value == 1 else s) for s, n in zip(own, bias.sizes, strict=True)]
         tensors["outside0"] = added
         score = score + load("outside0", added.address(tuple(index)), bias.dtype)
     formulas = Formulas(score, constant(True, torch.bool), None, tensors)
