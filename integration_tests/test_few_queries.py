@@ -114,6 +114,15 @@ def test_programs_call_the_kernels(name: str, long: None, monkeypatch: pytest.Mo
     assert called.sizes == (*CASES[name][1][:2], CASES[name][1][3], CASES[name][1][5])
 
 
+def test_equal_calls_are_one_function(long: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = TritonBackend(arch=90, driver=Driver())
+    monkeypatch.setattr(backend._kernels, "_fitting", lambda texts, *rest: texts[0])
+    (first, _), (again, _), (other, _) = (problem_of(name) for name in ("flash", "flash", "efficient"))
+    device = torch.device("cuda", 0)
+    made = [backend._kernels.of_few_queries(p, device) for p in (first, again, other)]
+    assert made[0] is made[1] and made[0] is not made[2]
+
+
 def test_too_few_keys_for_parts_are_the_librarys() -> None:
     gm = graph_of("efficient")
     inputs = [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]

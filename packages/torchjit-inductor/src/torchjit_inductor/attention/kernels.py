@@ -204,6 +204,7 @@ class AttentionKernels:
         self._driver, self._arch = driver, arch
         self._pool = ThreadPoolExecutor(threads)
         self._codes: dict[tuple[object, ...], Future[MachineCode]] = {}
+        self._few: dict[tuple[object, ...], PartedAttention] = {}
 
     def forward(
         self, p: AttentionProblem, call: AttentionCall, device: torch.device
@@ -284,7 +285,18 @@ class AttentionKernels:
         parts = tiles[0].parts if tiles else 1
         if parts < 2:
             raise NotLowered("programs enough without cutting rows")
-        first, join = self._compiled([[part_text(p, each) for each in tiles], [join_text(p, parts)]], p, device)
+        texts = [part_text(p, each) for each in tiles], [join_text(p, parts)]
+        first, join = self._compiled(texts, p, device)
+        # One object for equal blocks of a model: they are seen to be equal by that.
+        key = (first, join, tuple(argument_types(first, p).items()), device, p.sizes, p.width, p.strides["result"])
+        found = self._few.get(key)
+        if found is None:
+            found = self._few[key] = self._parted(first, join, p, parts, device)
+        return found
+
+    def _parted(
+        self, first: KernelText, join: KernelText, p: AttentionProblem, parts: int, device: torch.device
+    ) -> PartedAttention:
         part, last = (self._storable_launcher(text, p, device) for text in (first, join))
         scratch: Any = scratch_sizes(p, parts)
         sizes: Any = (*p.sizes[:3], p.width)
