@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import json
 import os
@@ -479,6 +480,21 @@ def test_a_module_that_gets_a_getattr(store: Path, monkeypatch: pytest.MonkeyPat
         compiled: Any = torchjit.compile(f, backend="aot_eager", isolate_recompiles=True)
         told.append((_outcome(compiled), _outcome(f)))
     assert all(a == b for a, b in told) and len({a[0] for a, _ in told}) == 3
+
+
+def test_what_the_classes_of_enums_iterate_over(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asking", None)
+    text = "import enum\nclass Kind(enum.Enum):\n    A, B = 1, 2\ndef f(x): return [x * kind.value for kind in Kind]\n"
+    told = []
+    for patched in (False, True):
+        if patched:
+            monkeypatch.setattr(enum.EnumType, "__iter__", lambda cls: iter((cls.B,)))
+        f = _module("asking", text).f
+        compiled: Any = torchjit.compile(f, backend="aot_eager", isolate_recompiles=True)
+        out = compiled(torch.ones(2))
+        torch.testing.assert_close(out, f(torch.ones(2)))
+        told.append(len(out))
+    assert told == [2, 1]
 
 
 def test_a_warning_is_about_the_line_that_the_code_has_now(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,8 +264,9 @@ def _length(domain: CaptureDomain, self: Known) -> int | None:
 def _iter(domain: CaptureDomain, self: Known) -> Value | None:
     if not isinstance(self.obj, enum.EnumType):
         return None
-    # Does the metaclass leave it to `enum` to say which members are iterated over?
-    if type(self.obj).__iter__ is not enum.EnumType.__iter__:
+    # Does the metaclass leave it to `enum` to say which members are iterated over? Looked up as the program would: a method
+    # that somebody puts there later, or in the next process, counts.
+    if members.find_member(domain, type(self.obj), "__iter__").raw is not enum.EnumType.__iter__:
         return None
     return ListIterator([Known(m) for m in cast(Any, self.obj)])
 
