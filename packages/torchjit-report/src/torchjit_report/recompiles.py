@@ -126,8 +126,6 @@ def advice(miss: Miss, *, inside: bool = False) -> str:
             return "pass objects of one type"
         case IdIs():
             return "keep the object: make it once, outside of what is called again and again"
-        case ClassAttrIs() if type(guard.obj) in (int, float):
-            return f"pass {guard.name} as an argument, or keep it in an object in place of a class: there a number that varies becomes an input"
         case ClassAttrIs() | MroIs() | InstanceLacks():
             return "do not patch classes or objects between calls"
         case Ambient():

@@ -239,6 +239,10 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         """The value of a real object whose identity is settled elsewhere."""
 
     @abstractmethod
+    def wrap(self, obj: object, path: AccessPath) -> Value:
+        """The value of a real object that is found at `path`."""
+
+    @abstractmethod
     def index(self, value: Value) -> int:
         """`operator.index(value)` as a constant."""
 

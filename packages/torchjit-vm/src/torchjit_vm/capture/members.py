@@ -8,6 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any, final
 
 from torchjit_core.guards import MISSING
+from torchjit_core.paths import AccessPath, Pinned
 from torchjit_vm.capture.class_making import is_library
 
 if TYPE_CHECKING:
@@ -155,10 +156,26 @@ def find_member(domain: CaptureDomain, cls: type, name: str) -> Member:
                 return stored
         found = domain.members[cls, name] = Member(cls, name, walk(cls.__mro__, name))
         if not cls.__flags__ & IMMUTABLE_TYPE:
+            path = _number_path(domain, found)
+            if path is not None:
+                found.value = domain.wrap(found.raw, path)
+                return found
             domain.guard_class(cls, name, found.raw)
             if found.kind in (DESCRIPTOR, PLAIN):
                 _guard_protocol(domain, type(found.raw))
     return found
+
+
+def _number_path(domain: CaptureDomain, member: Member) -> AccessPath | None:
+    """Where a number of a class lies: it is read as one of an object is, so that one that varies becomes an input."""
+    cls = member.cls
+    if type(member.raw) not in (int, float) or cls in domain.made_classes:
+        return None
+    meta: type = type(cls)
+    above = meta.__mro__
+    if walk(above, "__getattribute__") is not type.__getattribute__ or walk(above, member.name) is not MISSING:
+        return None  # the metaclass answers
+    return Pinned.of(cls, cls.__qualname__).attr(member.name)
 
 
 def _guard_protocol(domain: CaptureDomain, cls: type) -> None:

@@ -28,7 +28,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.prelude import prepare
-from torchjit_vm.capture.reading import pinned
+from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.special_methods import checked
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import AtomObject, Const, Known, Leaf, SliceValue, Value
@@ -145,6 +145,7 @@ class PythonSemantics(CaptureDomain):
     store_attr = stores.store_attr
     delete_attr = stores.delete_attr
     pinned = pinned
+    wrap = wrap
     load_special = attributes.load_special
     load_super_attr = attributes.load_super_attr
 
