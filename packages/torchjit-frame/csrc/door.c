@@ -335,10 +335,9 @@ graph_was_over(Entry *entry)
     return over;
 }
 
-/* The target has raised: what `on_raise` makes of it. A new reference to what is called after the original has run; NULL: the
- * exception that is set now is the result. */
+/* The exception that is set, with its traceback, and none is set any more. A new reference. */
 static PyObject *
-ask_on_raise(FrameThread *thread, PyObject *on_raise)
+take_raised(void)
 {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
@@ -348,6 +347,15 @@ ask_on_raise(FrameThread *thread, PyObject *on_raise)
     }
     Py_XDECREF(type);
     Py_XDECREF(traceback);
+    return error;
+}
+
+/* The target has raised: what `on_raise` makes of it. A new reference to what is called after the original has run; NULL: the
+ * exception that is set now is the result. */
+static PyObject *
+ask_on_raise(FrameThread *thread, PyObject *on_raise)
+{
+    PyObject *error = take_raised();
     thread->hook_suspended++;
     PyObject *answer = PyObject_CallOneArg(on_raise, error);
     thread->hook_suspended--;
@@ -577,14 +585,7 @@ leave_blocks(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invoc
     int lent = is_further_frame(door, call) ? frame_lend_level(thread) : 0;
     PyObject *result = NULL, *before = NULL;
     for (int i = 0; i < MOST_LEAVES && result == NULL; i++) {
-        PyObject *type, *error, *traceback;
-        PyErr_Fetch(&type, &error, &traceback);
-        PyErr_NormalizeException(&type, &error, &traceback);
-        if (traceback != NULL) {
-            PyException_SetTraceback(error, traceback);
-        }
-        Py_XDECREF(type);
-        Py_XDECREF(traceback);
+        PyObject *error = take_raised();
         PyObject *context = PyException_GetContext(error);
         PyObject *thrown = door->thrown && door->nslots > 0 ? slots[door->nslots - 1] : NULL;
         if (context == NULL && thrown != NULL && thrown != error && PyExceptionInstance_Check(thrown)) {

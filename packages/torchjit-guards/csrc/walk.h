@@ -127,14 +127,19 @@ static inline PyDictObject *walk_tagged(PyDictObject *d) {
     return d;
 }
 
-static inline PyDictObject *walk_tagged_instance(PyObject *o, Hint *hint) {
-    PyTypeObject *tp = Py_TYPE(o);
+/* `walk_dict_kind`, asked once for each version of the type. */
+static inline int walk_dict_mode(PyTypeObject *tp, Hint *hint) {
     if (!walk_tag_matches(hint, tp)) {
         hint->mode = walk_dict_kind(tp);
         hint->type = tp;
         hint->tag = tp->tp_version_tag;
     }
-    if (hint->mode != WALK_FOUND) {
+    return hint->mode;
+}
+
+static inline PyDictObject *walk_tagged_instance(PyObject *o, Hint *hint) {
+    PyTypeObject *tp = Py_TYPE(o);
+    if (walk_dict_mode(tp, hint) != WALK_FOUND) {
         return NULL;
     }
     PyDictValues *values;
@@ -144,12 +149,7 @@ static inline PyDictObject *walk_tagged_instance(PyObject *o, Hint *hint) {
 /* `o.__dict__[name]` for an ordinary instance. */
 static inline int walk_instance(PyObject *o, PyObject *name, Py_hash_t hash, Hint *hint, PyObject **value) {
     PyTypeObject *tp = Py_TYPE(o);
-    if (!walk_tag_matches(hint, tp)) {
-        hint->mode = walk_dict_kind(tp);
-        hint->type = tp;
-        hint->tag = tp->tp_version_tag;
-    }
-    if (hint->mode != WALK_FOUND) {
+    if (walk_dict_mode(tp, hint) != WALK_FOUND) {
         return hint->mode;
     }
     PyDictValues *values;

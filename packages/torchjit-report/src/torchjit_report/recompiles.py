@@ -107,21 +107,18 @@ def advice(miss: Miss, *, inside: bool = False) -> str:
             return _tensor_advice(miss, inside)
         case SymbolicCondition():
             return _size_advice(str(guard))
-        case ValueEquals() if type(guard.value) in (int, float):
-            named = f'name it, torchjit.config.dynamic_sources = "{source_of(guard.path)}"'
-            return f"nothing if one compilation for all further numbers will do (it becomes an input); else pass it as a tensor, or {named}, or compile with dynamic=True"
+        case ValueEquals():
+            return _value_advice(guard)
         case DictKeys():
             return "pass the same keys, in one order (of **kwargs: the same keyword arguments in each call), or compile one callable per set of keys"
-        case ValueEquals() if guard.value is None:
-            return "nothing if it is either left out or given: that is one compilation each; else always pass a tensor"
         case DictContains() if not guard.present:
             return "nothing if the first call makes the entry (the state of an optimizer, a cache): it is there from then on; else make it before that call"
         case LengthIs() if str(guard.path) == "args":
             return "give the same arguments by position in each call; an optional one as None, or by its name"
         case LengthIs():
             return "pass a tensor in the place of a list whose length varies, or fill lists up to few lengths"
-        case ValueEquals() | DictContains():
-            return "keep the value constant, or compile one callable per value"
+        case DictContains():
+            return _KEPT_CONSTANT
         case TypeIs():
             return "pass objects of one type"
         case IdIs():
@@ -134,6 +131,18 @@ def advice(miss: Miss, *, inside: bool = False) -> str:
             return "pass the same object at the same places, or always different ones"
         case _:
             return "keep what the guard names as it was"
+
+
+_KEPT_CONSTANT = "keep the value constant, or compile one callable per value"
+
+
+def _value_advice(guard: ValueEquals) -> str:
+    if guard.value is None:
+        return "nothing if it is either left out or given: that is one compilation each; else always pass a tensor"
+    if type(guard.value) not in (int, float):
+        return _KEPT_CONSTANT
+    named = f'name it, torchjit.config.dynamic_sources = "{source_of(guard.path)}"'
+    return f"nothing if one compilation for all further numbers will do (it becomes an input); else pass it as a tensor, or {named}, or compile with dynamic=True"
 
 
 def _size_advice(condition: str) -> str:

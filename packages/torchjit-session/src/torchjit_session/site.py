@@ -161,14 +161,7 @@ class Site:
         owner = self._owner()  # held until the end of this call
         if owner is not None and owner.measures_guards and (known := self._measured(slots)) is not None:
             return known
-        if owner is None or self.failures.given_up is not None or self.terms.host.is_off() or must_run_eagerly():
-            return None
-        if any(map(holds_proxies, slots)):
-            return None
-        if self.only_with_tensors and not any(map(holds_tensors, slots)):
-            door.sealed = True
-            return None
-        if self.begins_elsewhere is not None and self.begins_elsewhere(slots[0]):
+        if owner is None or self._leaves_alone(slots):
             return None
         self.first_by_aot_eager = False
         if current_stance() != "default" and not self._stance_allows(slots):
@@ -179,6 +172,17 @@ class Site:
         except TorchjitError as error:
             # What the compiler's own frames did tells the program nothing; those of an error of ours are in its cause.
             return self._leave_blocks(slots, error.with_traceback(None))
+
+    def _leaves_alone(self, slots: tuple[Any, ...]) -> bool:
+        """Does this call run as it is, whatever the stance says?"""
+        if self.failures.given_up is not None or self.terms.host.is_off() or must_run_eagerly():
+            return True
+        if any(map(holds_proxies, slots)):
+            return True
+        if self.only_with_tensors and not any(map(holds_tensors, slots)):
+            self.door.sealed = True
+            return True
+        return self.begins_elsewhere is not None and self.begins_elsewhere(slots[0])
 
     def _measured(self, slots: tuple[Any, ...]) -> Entry | None:
         """The entry for this call, which was passed over, after its guards have been measured over it."""

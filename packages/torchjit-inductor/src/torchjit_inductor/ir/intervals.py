@@ -53,23 +53,45 @@ class Intervals:
         return low - abs(low) * _ROUNDING, high + abs(high) * _ROUNDING
 
     def _found(self, value: Value) -> Interval | None:
-        if value.op == "constant":
-            return None if value.dtype == torch.bool else (float(value.data), float(value.data))
-        if value.op == "index":
-            bounds = value.data.index.bounds() if not value.data.binders else None
-            low, high = (None, None) if bounds is None else (bounds.lower, bounds.upper)
-            return (-_PLACES if low is None else low, _PLACES if high is None else high)
-        if value.op == "bounded":
-            upper = value.data.index.bounds().upper
-            return (0, _PLACES if upper is None else max(upper - 1, 0))
-        rule = _RULES.get(value.op)
+        leaf, rule = _LEAVES.get(value.op), _RULES.get(value.op)
+        if leaf is not None:
+            return leaf(value)
         operands = [self._known[a] for a in (value.args[1:] if value.op == "where" else value.args)]
-        if rule is None or not operands or any(o is None for o in operands):
+        known = [o for o in operands if o is not None]
+        if rule is None or not known or len(known) < len(operands):
             return None
-        if value.op == "cast" and (is_float(value.args[0].dtype) and is_int(value.dtype)):
-            low, high = operands[0] or (0, 0)
-            return (math.trunc(low), math.trunc(high)) if math.isfinite(low) and math.isfinite(high) else None
-        return rule(*[o for o in operands if o is not None])
+        if value.op == "cast" and is_float(value.args[0].dtype) and is_int(value.dtype):
+            return _truncated(*known)
+        return rule(*known)
+
+
+def _of_constant(value: Value) -> Interval | None:
+    return None if value.dtype == torch.bool else (float(value.data), float(value.data))
+
+
+def _of_index(value: Value) -> Interval:
+    bounds = value.data.index.bounds() if not value.data.binders else None
+    low, high = (None, None) if bounds is None else (bounds.lower, bounds.upper)
+    return (-_PLACES if low is None else low, _PLACES if high is None else high)
+
+
+def _of_bounded(value: Value) -> Interval:
+    """A position that has been checked, in a dimension of so many elements."""
+    upper = value.data.index.bounds().upper
+    return (0, _PLACES if upper is None else max(upper - 1, 0))
+
+
+_LEAVES: dict[str, Callable[[Value], Interval | None]] = {
+    "constant": _of_constant,
+    "index": _of_index,
+    "bounded": _of_bounded,
+}
+"""Values that say themselves where they lie."""
+
+
+def _truncated(a: Interval) -> Interval | None:
+    """As an integer; infinity is none."""
+    return (math.trunc(a[0]), math.trunc(a[1])) if all(map(math.isfinite, a)) else None
 
 
 def _product(a: Interval, b: Interval) -> Interval | None:

@@ -271,7 +271,7 @@ class Emitter:
         if value.op == "round_to":
             return bool(value.data == dtype)
         if value.op == "constant":
-            return float(torch.tensor(value.data, dtype=dtype)) == value.data
+            return bool(float(torch.tensor(value.data, dtype=dtype)) == value.data)
         operands = value.args[1:] if value.op == "where" else value.args
         return value.op in _PICKING and all(self._is_exact(a, dtype) for a in operands)
 

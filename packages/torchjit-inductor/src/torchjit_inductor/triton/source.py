@@ -12,7 +12,7 @@ from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
 from torchjit_inductor.triton.emit import Emitter, is_rounded, pointer_names
 from torchjit_inductor.triton.operations import Dialect
-from torchjit_inductor.triton.plan import TilePlan
+from torchjit_inductor.triton.plan import Axis, TilePlan
 from torchjit_inductor.triton.reductions import Reducer, literal_full
 
 __all__ = ["HEADER", "function_name", "kernel_comments", "kernel_source"]
@@ -151,21 +151,27 @@ def _looped(emitter: Emitter) -> list[str]:
         if not reduced and not stores:
             continue
         emitter.start_pass(last=number == len(passes) - 1)
-        opened = reducer.open(reduced)
-        for value, names in opened:
-            reducer.step(value, names)
-        statements = [emitter.store(s) for s in stores]
         back = not back and number > 0 and _any_order(reduced, kernel)
-        loop, start = _loop_over(emitter.tile.size(axis.size), axis.block, back=back)
-        inside = (
-            start + emitter.tile.reduced("r_start") + emitter.body + (_barrier(kernel) if stores else []) + statements
-        )
-        emitter.head.append(loop)
-        emitter.head += [_INDENT + line for line in inside]
-        for value, names in opened:
-            reducer.close(value, names)
+        _write_pass(emitter, reducer, axis, reduced, stores, back=back)
     statements = [emitter.store(s) for s in kernel.stores if s.outer]
     return emitter.head + statements
+
+
+def _write_pass(
+    emitter: Emitter, reducer: Reducer, axis: Axis, reduced: Sequence[Value], stores: Sequence[Store], *, back: bool
+) -> None:
+    """One run over an axis, behind what has been written so far: these reductions, and these stores. `back`: see `_loop_over`."""
+    opened = reducer.open(reduced)
+    for value, names in opened:
+        reducer.step(value, names)
+    statements = [emitter.store(s) for s in stores]
+    loop, start = _loop_over(emitter.tile.size(axis.size), axis.block, back=back)
+    barrier = _barrier(emitter.kernel) if stores else []
+    inside = start + emitter.tile.reduced("r_start") + emitter.body + barrier + statements
+    emitter.head.append(loop)
+    emitter.head += [_INDENT + line for line in inside]
+    for value, names in opened:
+        reducer.close(value, names)
 
 
 def _loop_over(size: str, block: int, *, back: bool) -> tuple[str, list[str]]:
