@@ -267,7 +267,7 @@ class Emitter:
 
     def _picks_exact(self, value: Value, dtype: torch.dtype) -> bool:
         if value.op == "load":
-            return self.buffers[value.data.buffer].dtype == dtype and value.data.other == 0
+            return bool(self.buffers[value.data.buffer].dtype == dtype and value.data.other == 0)
         if value.op == "round_to":
             return bool(value.data == dtype)
         if value.op == "constant":

@@ -198,7 +198,8 @@ def _pointwise_plan(facts: _Facts) -> TilePlan:
         block //= 2
     warps = min(4, max(1, block // (32 * min(per_thread, 8))))
     last = facts.count(outer[-1:])
-    if len(outer) > 1 and last >= 64 and _waste(last, min(block, power_of_two(last))) <= 1.125 and not _uneven(facts):
+    as_rows = len(outer) > 1 and not _uneven(facts) and not _picks(facts)
+    if as_rows and last >= 64 and _waste(last, min(block, power_of_two(last))) <= 1.125:
         row = Axis("x", outer[-1:], min(block, power_of_two(last)))
         rows = min(block // row.block, power_of_two(facts.count(outer[:-1])))
         if rows > 1:
@@ -232,6 +233,12 @@ def _window_plan(facts: _Facts, reads: int) -> TilePlan:
     if len(outer) > 1 and _waste(last, 512) <= 1.0625:
         return TilePlan(outer[:-1], (Axis("x", outer[-1:], 512),), num_warps=4, by_element=True)
     return TilePlan((), (Axis("x", outer, 256 if large else 512),), num_warps=4, by_element=True)
+
+
+def _picks(facts: _Facts) -> bool:
+    """Does it read at positions that are computed along a row? Of an interpolation tiles of several rows took a quarter longer."""
+    last = facts.kernel.outer[-1].symbol
+    return any(last in at.symbols for v in facts.loads for at in v.args[: len(v.data.binders)])
 
 
 def _uneven(facts: _Facts) -> bool:
