@@ -337,6 +337,10 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
     assert (volume.by_element, volume.axes[0].block) == (True, 256)
     for function in (lambda x: F.avg_pool1d(x, 4, 4), lambda x: x[:, :, 1:] - x[:, :, :-1]):
         assert not plan(function, (64, 128, 65536)).by_element
+    for rows, tile in ((8192, [64, 128]), (512, [32, 128])):
+        assert [a.block for a in plan(lambda x: x.t().contiguous(), (rows, 1024)).axes] == tile
+    picked = plan(lambda x, i: x[:, i] * 2, (4096, 512), ((512,), I64))
+    assert [(a.name, a.block) for a in picked.axes] == [("x", 512)]
     for width, batch, block in ((4096, 128, 64), (4096, 8, 32), (4095, 128, 32)):
         assert [a.block for a in plan(lambda x: x.sum(1), (batch, 512, width)).axes] == [block, 128]
     assert [a.block for a in plan(lambda x: x.argmax(1), (128, 512, 4096)).axes] == [32, 128]

@@ -273,12 +273,10 @@ def _transposed_loop(facts: _Facts) -> LoopVar | None:
 
 def _transpose_plan(facts: _Facts, across: LoopVar) -> TilePlan:
     outer = facts.kernel.outer
-    # Of four bytes an element 128 are a line, and longer runs of what is stored are faster.
-    wide = (
-        (32, 128)
-        if facts.itemsize == 4 and all(facts.unit(s.index, outer[-1]) for s in facts.kernel.stores)
-        else (64, 64)
-    )
+    # Of four bytes an element 128 are a line, and longer runs of what is stored are faster; so are tiles of 8192 where they fill the device.
+    stored = facts.itemsize == 4 and all(facts.unit(s.index, outer[-1]) for s in facts.kernel.stores)
+    many = facts.count(outer) >= 4 * MULTIPROCESSORS * 8192
+    wide = (64 if many else 32, 128) if stored else (64, 64)
     rows = min(wide[0], power_of_two(facts.count([across])))
     columns = min(wide[1], power_of_two(facts.count(outer[-1:])))
     if rows < wide[0]:
