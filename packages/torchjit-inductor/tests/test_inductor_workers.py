@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import signal
 import subprocess
@@ -18,8 +19,9 @@ pytest.importorskip("triton")
 import triton
 
 from torchjit_inductor.assembly import assemble as assemble_module
-from torchjit_inductor.assembly.assemble import assemble, read_message, write_message
-from torchjit_inductor.assembly.workers import CompilerDied, Workers, default_processes
+from torchjit_inductor.assembly import workers as workers_module
+from torchjit_inductor.assembly.assemble import assemble, files_key, read_message, write_message
+from torchjit_inductor.assembly.workers import MANY, CompilerDied, Workers, default_processes
 from torchjit_inductor.triton.occupancy import registers_of
 from torchjit_inductor.triton.source import HEADER
 
@@ -115,7 +117,36 @@ def test_the_program_imports_no_torch() -> None:
         [sys.executable, assemble_module.__file__], input=message.getvalue(), stdout=subprocess.PIPE, check=True
     )
     names = read_message(io.BytesIO(done.stdout))
-    assert "torchjit_inductor.triton.prelude" in names and "torch" not in names
+    assert {"torchjit_inductor.triton.prelude", "triton.compiler.code_generator"} <= set(names) and "torch" not in names
+
+
+def test_a_process_knows_triton_by_the_sizes_and_times_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    files = [tmp_path / "a.py", tmp_path / "inner" / "b.so"]
+    keys = set()
+    for file in (*files, *files):
+        file.write_text(file.read_text() + "more" if file.exists() else "")
+        keys.add(files_key(str(tmp_path), "3"))
+    os.utime(files[1], ns=(1, 1))
+    keys |= {files_key(str(tmp_path), "3"), files_key(str(tmp_path), "4")}
+    assert len(keys) == 6
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("")
+    assert files_key(str(tmp_path), "4") in keys
+
+
+def test_with_many_processes_nothing_is_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(*request: object) -> None:
+        raise AssertionError("here")
+
+    monkeypatch.setattr(workers_module, "assemble", here)
+    workers = Workers(MANY)
+    workers.start(1)
+    assert (workers._alive, workers.assemble(*request(13.5))[0]) == (1, "doubled")
+    (process,) = workers._idle
+    workers.start(1)
+    assert workers._idle == [process] and workers._alive == 1
+    workers.close()
 
 
 def test_a_process_that_takes_too_long_is_ended() -> None:

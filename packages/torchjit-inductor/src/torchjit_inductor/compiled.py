@@ -161,8 +161,8 @@ class Inductor:
         if device is not None and device.type == "cuda":
             if torch.version.hip is not None:
                 raise CompilerMissing("AMD GPUs are not supported yet: their graphs run op by op")
-            if len(gm.graph.nodes) >= _MANY_NODES:
-                shared_workers().start()  # while this process walks the graph and imports Triton
+            # While this process walks the graph and imports Triton.
+            shared_workers().start(max(1, len(gm.graph.nodes) // _NODES_A_PROCESS))
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
                 gm = with_packed_products(gm, self._choices)
@@ -402,8 +402,8 @@ def _is_tensor(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-_MANY_NODES = 60
-"""A graph of fewer nodes has so few kernels that processes would not be ready before they are compiled."""
+_NODES_A_PROCESS = 10
+"""Nodes of a graph for which one more process compiles: they become a few kernels."""
 
 
 @functools.cache  # once a process for each cause, however many graphs meet it

@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-__all__ = ["Assembled", "Whole", "assemble", "function_of", "read_message", "write_message"]
+__all__ = ["Assembled", "Whole", "assemble", "files_key", "function_of", "read_message", "write_message"]
 
 Assembled = tuple[str, bytes, str, int, tuple[tuple[tuple[int, int], int], ...]]
 """Name of the entry point, binary, assembly, bytes of shared memory, and for each descriptor among the parameters the tile that
@@ -175,8 +175,9 @@ def _serve() -> None:
         made = types.ModuleType(package)
         made.__path__ = [place]
         sys.modules[package] = made
-    for name in ("torchjit_inductor.triton.prelude", "triton.compiler"):
+    for name in ("torchjit_inductor.triton.prelude", "triton.compiler", "triton.compiler.code_generator"):
         importlib.import_module(name)
+    _identify_triton_quickly()
 
     write_message(answers, sorted(sys.modules))  # ready; that torch is not among them is tested
     while select.select([requests], [], [], idle_seconds)[0]:
@@ -188,6 +189,30 @@ def _serve() -> None:
             write_message(answers, (True, assemble(*request)))
         except Exception as error:  # whatever Triton raises: the other side compiles again and sees it
             write_message(answers, (False, f"{type(error).__name__}: {error}"))
+
+
+def _identify_triton_quickly() -> None:
+    """Triton's cache in this process goes by sizes and times of Triton's files.
+
+    Its own key is a hash of their contents, half a second for the 500 MB of its library, in each process that compiles a kernel.
+    """
+    import triton  # noqa: PLC0415
+    from triton.runtime import cache  # noqa: PLC0415
+
+    if hasattr(cache, "triton_key"):  # elsewhere it is a function of the compiler's, which stays as it is
+        key = files_key(os.path.dirname(triton.__file__), triton.__version__)
+        cache.triton_key = lambda: key
+
+
+def files_key(folder: str, version: str) -> str:
+    """A digest of the names, sizes and times of all files in a folder; bytecode does not count."""
+    told = [version]
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f != "__pycache__")
+        for name in sorted(files):
+            facts = os.stat(os.path.join(place, name))
+            told.append(f"{place[len(folder) :]}/{name} {facts.st_size} {facts.st_mtime_ns}")
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
 class Whole:

@@ -1,6 +1,6 @@
 """Processes that compile kernels beside this one, in which Triton's Python would wait for the interpreter's lock.
 
-They are started when a large graph comes, ahead of its kernels, serve all graphs after it, and end when nothing came for
+They are started when a graph comes, ahead of its kernels, serve all graphs after it, and end when nothing came for
 a minute or this process ends. They see no GPU. Where none can be had (few processors, an interpreter of which there is no
 program, Triton's interpreter), threads of this process compile.
 """
@@ -28,11 +28,15 @@ class CompilerDied(Exception):
     """A process ended while it compiled a kernel. The text says how."""
 
 
+MANY = 4
+"""With so many processes nothing is compiled here: what Triton does once a process would take longer than they need for all."""
+
+
 def default_processes() -> int:
-    """How many are worth their memory on this machine: half of its processors, at most 8, none where there are few."""
+    """How many are worth their memory (100 MB each) on this machine: three of four processors, at most 16, none where there are few."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     usable = bool(sys.executable) and not os.environ.get("TRITON_INTERPRET")
-    return min(8, count // 2) if count >= 4 and usable else 0
+    return min(16, count * 3 // 4) if count >= 4 and usable else 0
 
 
 @final
@@ -54,10 +58,14 @@ class Workers:
         self._alive = 0  # started, or on their way
         self._here = False
 
-    def start(self) -> None:
-        """Start the processes that are missing. Returns at once; each is used when it is ready."""
+    def start(self, most: int | None = None) -> None:
+        """Start the processes that are missing. Returns at once; each is used when it is ready.
+
+        Args:
+            most: that there is work for; all that there may be, if it is not known.
+        """
         with self._state:
-            missing = self.count - self._alive
+            missing = (self.count if most is None else min(self.count, most)) - self._alive
             self._alive += max(missing, 0)
         for _ in range(missing):
             threading.Thread(target=self._begin, daemon=True, name="torchjit compile worker").start()
@@ -116,12 +124,12 @@ class Workers:
         self._give(process)
 
     def _take(self) -> subprocess.Popen[bytes] | None:
-        """A process that is free, or None: compile here. At most one does so while there are processes."""
+        """A process that is free, or None: compile here. At most one does so while there are processes, none while there are `MANY`."""
         with self._state:
             while True:
                 if self._idle:
                     return self._idle.pop()
-                if not self._here or not self._alive:
+                if not self._alive or (not self._here and self.count < MANY):
                     self._here = True
                     return None
                 self._state.wait()
