@@ -15,7 +15,7 @@ from inductor_interpreter import INTERPRETING
 from test_inductor_gpu_lowerings import traced
 from test_inductor_norms_on_gpus import kernels_of
 from test_inductor_traffic import results
-from test_inductor_triton import jit_function, random_memory
+from test_inductor_triton import random_memory
 from torch import Tensor
 
 from torchjit_core.expr import as_expr, constant
@@ -30,6 +30,7 @@ from torchjit_inductor.schedule.row_totals import total_by_rows
 from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton import rows_and_columns
 from torchjit_inductor.triton import unrolled as few
+from torchjit_inductor.triton.compile import jit_function
 from torchjit_inductor.triton.plan import Axis, TilePlan, make_plan
 from torchjit_inductor.triton.rows_and_columns import with_columns
 from torchjit_inductor.triton.source import function_name, kernel_source
