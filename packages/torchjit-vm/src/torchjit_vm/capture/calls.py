@@ -53,6 +53,7 @@ from torchjit_vm.capture.reasons import (
     CONSTANT_RESULT,
     NOT_INLINED,
     OPAQUE_ITERATOR,
+    OWN_FRAME,
     RAISED_INSIDE,
     UNKNOWN_CALL,
 )
@@ -218,9 +219,16 @@ def _of_python(domain: CaptureDomain, obj: object) -> Callee | None:
         return dispatcher
     if opaque:
         return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}")
+    if obj.__name__ in _STOPS and str(obj.__globals__.get("__name__")).partition(".")[0] in _DEBUGGERS:
+        return _breaking(OWN_FRAME, obj.__qualname__)
     if obj.__module__ == library.__name__ or domain.policy.inline(obj):
         return _inlined
     return _breaking(NOT_INLINED, obj.__qualname__)
+
+
+_STOPS = frozenset({"set_trace", "breakpoint", "embed"})
+_DEBUGGERS = frozenset({"IPython", "_pytest", "bdb", "debugpy", "ipdb", "pdb", "pudb", "remote_pdb", "rpdb", "web_pdb"})
+"""Packages whose functions of these names show the caller's line and locals, as `breakpoint` does."""
 
 
 def _is_said_pure(domain: CaptureDomain, obj: object) -> bool:

@@ -122,7 +122,7 @@ NO_RESTART = reason(
 OWN_FRAME = reason(
     "TJ-VM-017",
     "call of a function that looks at the frame that calls it",
-    "eval, exec, dir, vars, sys._getframe and their kind find the caller's names and line by its frame. The rest of this call runs "
+    "eval, exec, dir, vars, sys._getframe, debuggers (breakpoint, pdb.set_trace) and their kind find the caller's names and line by its frame. The rest of this call runs "
     "in plain Python, in a frame of the original function.",
     "Pass eval and exec the namespaces that they need: eval(text, globals()).",
 )
