@@ -80,7 +80,7 @@ def _first_is_faster(self: AutotuneCache, key: tuple[Any, ...], contest: object)
 class _NoWorkers:
     count = 0
 
-    def start(self) -> None:
+    def start(self, most: int | None = None) -> None:
         """Nothing."""
 
 
