@@ -14,16 +14,16 @@ from typing import Any
 
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 
+INTERPRETED = {"triton": ("triton",), "triton_products": ("triton_products", "autotune", "row_totals")}
+"""Which files' tests run in the process that a file starts, all behind `test_inductor_`.
 
-INTERPRETED = [
-    str(Path(__file__).with_name(f"test_inductor_{name}.py"))
-    for name in ("triton", "autotune", "triton_products", "row_totals")
-]
-"""The files with such tests; one process for all, since what it imports and its first kernel take as long as they do."""
+One process for several files, since what it imports takes ten seconds; not for all, since CI gives each file to one worker.
+"""
 
 
-def run_interpreted(*files: str) -> None:
-    """Run the tests of files that compute, under the interpreter; all of them have to pass."""
+def run_interpreted(started_by: str) -> None:
+    """Run the tests that compute, under the interpreter; all of them have to pass. `started_by`: see `INTERPRETED`."""
+    files = [str(Path(__file__).with_name(f"test_inductor_{name}.py")) for name in INTERPRETED[started_by]]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "compute", *files],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},

@@ -1,13 +1,14 @@
 """Kernels that the Triton backend generates, without a GPU: compiled to machine code, and run in Triton's interpreter.
 
 The interpreter is chosen by an environment variable when triton is imported, so the numeric tests run in a process of
-their own, which `test_numerics_in_the_interpreter` starts with this same file and its neighbours.
+their own, which `test_numerics_in_the_interpreter` starts with this same file.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -586,5 +587,11 @@ def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch
 
 @compiled
 def test_numerics_in_the_interpreter() -> None:
-    """Of all three suites, in one process."""
-    run_interpreted(*INTERPRETED)
+    """Of this suite."""
+    run_interpreted("triton")
+
+
+def test_every_suite_with_numerics_is_run_in_the_interpreter() -> None:
+    files = Path(__file__).parent.glob("test_inductor_*.py")
+    wanted = {path.stem.removeprefix("test_inductor_") for path in files if "import INTERPRET" in path.read_text()}
+    assert wanted == {name for names in INTERPRETED.values() for name in names}

@@ -1,6 +1,6 @@
 """Products of matrices as Triton kernels (`max_autotune`), without a GPU: form, text, machine code, numbers, choice of tiles.
 
-As in `test_inductor_triton.py`, numbers come from Triton's interpreter, in a process of its own.
+As in `test_inductor_triton.py`, numbers come from Triton's interpreter, in a process of its own, which also runs those of measured parts and of totals.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import attrs
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_interpreter import INTERPRETING
+from inductor_interpreter import INTERPRETING, run_interpreted
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -429,6 +429,12 @@ def test_what_was_measured_is_read_again_and_what_is_damaged_is_not(tmp_path: Pa
     assert Measurements(str(tmp_path), "times", lambda: "this machine", valid).get("a") is None
     file.write_text("no json")
     assert Measurements(str(tmp_path), "times", lambda: "this machine", valid).get("a") is None
+
+
+@compiled
+def test_numerics_in_the_interpreter() -> None:
+    """Of this suite, of measured parts and of totals, in one process."""
+    run_interpreted("triton_products")
 
 
 # ------------------------------------------------------------------------------------------------------- on a device
