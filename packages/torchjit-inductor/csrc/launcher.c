@@ -19,6 +19,14 @@ typedef int (*LaunchFn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned
 typedef int (*EncodeFn)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *,
                         const uint32_t *, int, int, int, int);
 
+/* What a specialisation relies on: all addresses are multiples of 16, positions need 64 bits, the usual sizes divide. */
+#define ALIGNED 1
+#define WIDE 2
+#define DIVISIBLE 4
+#define CODES 8
+#define NARROW ((uint64_t)((1ULL << 31) - (1ULL << 20))) /* as `launch.NARROW`: from here on positions need 64 bits */
+#define MAX_SIZES 64
+
 #define MAP_BYTES 128
 #define MAP_ALIGNMENT 64
 #define MAP_PARAMETERS 5     /* the map, two sizes, two strides */
@@ -55,10 +63,12 @@ typedef struct {
     LaunchFn launch;
     PyObject *stream; /* function of the device's index: the raw handle of its current stream */
     PyObject *device;
-    PyObject *load; /* function of (aligned): a tuple (function, threads, shared, parameters, fallback, encode, matrices) */
-    Py_ssize_t arguments;
-    unsigned programs;
-    Code codes[2]; /* for addresses that are no multiples of 16, and that are */
+    PyObject *load; /* function of (which): a tuple (function, threads, shared, parameters, fallback, encode, matrices) */
+    Py_ssize_t arguments; /* addresses, then `sizes` sizes */
+    Py_ssize_t sizes;
+    unsigned programs;  /* 0: the call says it, and the extent of what the kernel addresses, behind the arguments */
+    uint64_t divisible; /* a bit for each size: those that are multiples of 16 where a specialisation relies on it */
+    Code codes[CODES];  /* by what they rely on: ALIGNED | WIDE | DIVISIBLE */
     PyObject *weak; /* references to it */
 } Launcher;
 
@@ -75,7 +85,7 @@ static int describe(Launcher *self, Code *code, const char *packed) {
     for (Py_ssize_t i = 0; i < code->count; i++) {
         Described *d = &code->described[i];
         memcpy(&d->matrix, packed + i * (Py_ssize_t)sizeof(Matrix), sizeof(Matrix));
-        if (d->matrix.argument >= (uint64_t)self->arguments) {
+        if (d->matrix.argument >= (uint64_t)(self->arguments - self->sizes)) {
             PyErr_SetString(PyExc_ValueError, "a descriptor of an argument that there is not");
             free(code->described);
             return -1;
@@ -103,8 +113,10 @@ static int encode(const Code *code, Described *d, uint64_t address) {
     return error;
 }
 
-static int load_code(Launcher *self, int aligned) {
-    PyObject *made = PyObject_CallOneArg(self->load, aligned ? Py_True : Py_False);
+static int load_code(Launcher *self, int which) {
+    PyObject *number = PyLong_FromLong(which);
+    PyObject *made = number == NULL ? NULL : PyObject_CallOneArg(self->load, number);
+    Py_XDECREF(number);
     if (made == NULL) {
         return -1;
     }
@@ -121,13 +133,13 @@ static int load_code(Launcher *self, int aligned) {
         ok = 0;
     }
     ok = ok && describe(self, &code, packed) == 0;
-    if (ok && self->codes[aligned].function != NULL) {
+    if (ok && self->codes[which].function != NULL) {
         free(code.described); /* `load` ran Python code: another thread was here meanwhile, and its map may be in use */
     } else if (ok) {
         code.function = (void *)(uintptr_t)function;
         code.encode = (EncodeFn)(uintptr_t)encode;
         Py_INCREF(code.fallback);
-        self->codes[aligned] = code;
+        self->codes[which] = code;
     }
     Py_DECREF(made);
     return ok ? 0 : -1;
@@ -156,28 +168,48 @@ static PyObject *refused(PyObject *fallback, unsigned programs, unsigned long lo
     return result;
 }
 
+/* What a call's sizes allow a specialisation to rely on. */
+static int chosen_by_sizes(const Launcher *self, const uint64_t *sizes, uint64_t extent) {
+    int divide = self->divisible != 0;
+    for (Py_ssize_t i = 0; i < self->sizes; i++) {
+        divide &= !((self->divisible >> i) & 1) || sizes[i] % 16 == 0;
+    }
+    return (extent >= NARROW ? WIDE : 0) | (divide ? DIVISIBLE : 0);
+}
+
 static PyObject *launcher_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     Launcher *self = (Launcher *)callable;
-    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
-    if (count != self->arguments || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0)) {
-        return PyErr_Format(PyExc_TypeError, "the kernel takes %zd arguments, got %zd", self->arguments, count);
+    Py_ssize_t count = self->arguments, given = PyVectorcall_NARGS(nargsf), wanted = count + (self->programs ? 0 : 2);
+    if (given != wanted || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0)) {
+        return PyErr_Format(PyExc_TypeError, "the kernel takes %zd arguments, got %zd", wanted, given);
     }
-    uint64_t values[MAX_PARAMETERS];
+    uint64_t values[MAX_PARAMETERS + 2];
     void *pointers[MAX_PARAMETERS];
-    uint64_t together = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
+    for (Py_ssize_t i = 0; i < given; i++) {
         if (!PyLong_Check(args[i])) {
-            return PyErr_Format(PyExc_TypeError, "argument %zd is no address: %R", i, args[i]);
+            return PyErr_Format(PyExc_TypeError, "argument %zd is no address and no size: %R", i, args[i]);
         }
         values[i] = PyLong_AsUnsignedLongLongMask(args[i]);
-        together |= values[i];
-        pointers[i] = &values[i];
     }
     if (PyErr_Occurred()) {
         return NULL;
     }
-    int aligned = (together & 15) == 0;
-    if (self->codes[aligned].function == NULL && load_code(self, aligned) < 0) {
+    unsigned programs = self->programs;
+    int which = 0;
+    if (programs == 0) {
+        if ((int64_t)values[count] < 1) {
+            Py_RETURN_NONE;
+        }
+        programs = values[count] > UINT32_MAX ? UINT32_MAX : (unsigned)values[count]; /* the driver refuses that many */
+        which = chosen_by_sizes(self, &values[count - self->sizes], values[count + 1]);
+    }
+    uint64_t together = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        together |= i < count - self->sizes ? values[i] : 0;
+        pointers[i] = &values[i];
+    }
+    which |= (together & 15) == 0 ? ALIGNED : 0;
+    if (self->codes[which].function == NULL && load_code(self, which) < 0) {
         return NULL;
     }
     PyObject *handle = PyObject_CallOneArg(self->stream, self->device);
@@ -189,12 +221,12 @@ static PyObject *launcher_call(PyObject *callable, PyObject *const *args, size_t
     if (PyErr_Occurred()) {
         return NULL;
     }
-    const Code *code = &self->codes[aligned];
+    const Code *code = &self->codes[which];
     Py_ssize_t next = count;
     for (Py_ssize_t i = 0; i < code->count; i++) {
         Described *d = &code->described[i];
         if (encode(code, d, values[d->matrix.argument]) != 0) {
-            return refused(code->fallback, self->programs, stream, values, count); /* it words the error */
+            return refused(code->fallback, programs, stream, values, count); /* it words the error */
         }
         /* The driver copies what these point to. */
         void *parts[MAP_PARAMETERS] = {d->map, &d->sizes[0], &d->sizes[1], &d->strides[0], &d->strides[1]};
@@ -205,26 +237,27 @@ static PyObject *launcher_call(PyObject *callable, PyObject *const *args, size_t
         values[i] = 0; /* no scratch memory */
         pointers[i] = &values[i];
     }
-    int error = self->launch(code->function, self->programs, 1, 1, code->threads, 1, 1, code->shared,
+    int error = self->launch(code->function, programs, 1, 1, code->threads, 1, 1, code->shared,
                              (void *)(uintptr_t)stream, pointers, NULL);
     if (error != 0) {
-        return refused(code->fallback, self->programs, stream, values, count);
+        return refused(code->fallback, programs, stream, values, count);
     }
     Py_RETURN_NONE;
 }
 
 static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"launch", "stream", "device", "load", "arguments", "programs", NULL};
-    unsigned long long launch;
+    static char *names[] = {"launch", "stream", "device", "load", "arguments", "programs", "sizes", "divisible", NULL};
+    unsigned long long launch, divisible = 0;
     PyObject *stream, *device, *load;
-    Py_ssize_t arguments;
+    Py_ssize_t arguments, sizes = 0;
     unsigned programs;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KOOOnI:Launcher", names, &launch, &stream, &device, &load,
-                                     &arguments, &programs)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KOOOnI|nK:Launcher", names, &launch, &stream, &device, &load,
+                                     &arguments, &programs, &sizes, &divisible)) {
         return NULL;
     }
-    if (launch == 0 || arguments < 0 || arguments > MAX_PARAMETERS || programs == 0) {
-        PyErr_SetString(PyExc_ValueError, "no function to launch with, too many arguments, or nothing to launch");
+    if (launch == 0 || arguments < 0 || sizes < 0 || sizes > MAX_SIZES || arguments + sizes > MAX_PARAMETERS ||
+        (programs != 0 && sizes != 0)) {
+        PyErr_SetString(PyExc_ValueError, "no function to launch with, too many arguments, or sizes beside a number of programs");
         return NULL;
     }
     Launcher *self = (Launcher *)type->tp_alloc(type, 0);
@@ -236,8 +269,10 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->stream = Py_NewRef(stream);
     self->device = Py_NewRef(device);
     self->load = Py_NewRef(load);
-    self->arguments = arguments;
+    self->arguments = arguments + sizes;
+    self->sizes = sizes;
     self->programs = programs;
+    self->divisible = divisible;
     return (PyObject *)self;
 }
 
@@ -245,8 +280,9 @@ static int launcher_traverse(Launcher *self, visitproc visit, void *arg) {
     Py_VISIT(self->stream);
     Py_VISIT(self->device);
     Py_VISIT(self->load);
-    Py_VISIT(self->codes[0].fallback);
-    Py_VISIT(self->codes[1].fallback);
+    for (int i = 0; i < CODES; i++) {
+        Py_VISIT(self->codes[i].fallback);
+    }
     return 0;
 }
 
@@ -254,8 +290,9 @@ static int launcher_clear(Launcher *self) {
     Py_CLEAR(self->stream);
     Py_CLEAR(self->device);
     Py_CLEAR(self->load);
-    Py_CLEAR(self->codes[0].fallback);
-    Py_CLEAR(self->codes[1].fallback);
+    for (int i = 0; i < CODES; i++) {
+        Py_CLEAR(self->codes[i].fallback);
+    }
     return 0;
 }
 
@@ -263,15 +300,16 @@ static void launcher_dealloc(Launcher *self) {
     PyObject_GC_UnTrack(self);
     PyObject_ClearWeakRefs((PyObject *)self);
     launcher_clear(self);
-    free(self->codes[0].described);
-    free(self->codes[1].described);
+    for (int i = 0; i < CODES; i++) {
+        free(self->codes[i].described);
+    }
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
 static PyTypeObject LauncherType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "torchjit_inductor._c.Launcher",
-    .tp_doc = PyDoc_STR("A kernel with a fixed number of programs: call it with addresses."),
+    .tp_doc = PyDoc_STR("A kernel: call it with addresses; where sizes vary, also with sizes, how many programs run, and an extent."),
     .tp_basicsize = sizeof(Launcher),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = launcher_new,

@@ -6,7 +6,7 @@ import ctypes
 import re
 import subprocess
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from torchjit_core.expr import Symbol, as_expr, constant
+from torchjit_core.expr import Symbol, as_expr, constant, minimum
 from torchjit_core.storing import how_made, made_by
 from torchjit_inductor import Inductor, InductorSettings
+from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir import values as ir
+from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.passes import run_passes
@@ -34,6 +36,7 @@ from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import LoadedKernel
 from torchjit_inductor.triton.occupancy import registers_of
+from torchjit_inductor.triton.size_arguments import with_size_arguments
 from torchjit_inductor.triton.specialisations import Specialisations, launcher_of
 
 BF, F32, I32, I64 = torch.bfloat16, torch.float32, torch.int32, torch.int64
@@ -83,7 +86,12 @@ class RecordingDriver:
         return 77 + device
 
     def launcher(
-        self, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
+        self,
+        load: Callable[[int], LoadedKernel],
+        device: int,
+        arguments: int,
+        programs: int,
+        divisible: Sequence[bool] = (),
     ) -> Callable[..., None] | None:
         return None
 
@@ -277,10 +285,10 @@ def test_the_c_launcher_passes_arguments_and_falls_back(monkeypatch: pytest.Monk
     monkeypatch.setattr(cuda, "_raw_stream", lambda device: 77 + device)
     held = kind(launch)
     code = MachineCode("k", b"", "", threads=128, shared=64, parameters=4)
-    loads: list[bool] = []
+    loads: list[int] = []
     again: list[tuple[int, ...]] = []
 
-    def load(aligned: bool) -> LoadedKernel:
+    def load(aligned: int) -> LoadedKernel:
         loads.append(aligned)
 
         def refused(*args: Any) -> int:
@@ -297,7 +305,7 @@ def test_the_c_launcher_passes_arguments_and_falls_back(monkeypatch: pytest.Monk
     made(16, 2**63)
     made(16, 40)
     made(32, 48)
-    assert loads == [True, False]
+    assert loads == [cuda.ALIGNED, 0]
     assert seen[0] == (6, (9, 1, 1, 128, 1, 1, 64), 78, [16, 2**63, 0, 0])
     assert seen[1][0] == 5 and seen[1][3] == [16, 40, 0, 0] and seen[2][0] == 6
     made(32, 48)
@@ -388,12 +396,17 @@ def symbolic_softmax() -> tuple[LoopKernel, dict[str, Buffer], Symbol]:
     return LoopKernel("fused_softmax_0", DEVICE, outer, inner, (Store("b", index, result),)), buffers, n
 
 
+def launch_at(kernel: CompiledKernel, launch: Callable[..., Any], sizes: dict[Symbol, int], *addresses: int) -> None:
+    """What a host program does."""
+    launch(*addresses, *(e.evaluate(sizes) for e in kernel.arguments or ()))
+
+
 def test_symbolic_sizes_choose_grid_and_width_at_launch() -> None:
     kernel, buffers, symbol = symbolic_scale()
     driver = RecordingDriver()
     (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={symbol: 4096})
     for size in (4096, 33, 2**26, 0):
-        made.launch(16, 32, size)
+        launch_at(made, made.launch, {symbol: size}, 16, 32)
     grids = [launch.programs for launch in driver.launches]
     block = int(re.search(r"tl.arange\(0, (\d+)\)", made.source)[1])  # type: ignore[index]
     assert grids == [-(-64 * rows // block) for rows in (4096, 33, 2**26)]
@@ -406,11 +419,99 @@ def test_symbolic_rows_compile_and_specialise_on_divisibility() -> None:
     kernel, buffers, symbol = symbolic_softmax()
     driver = RecordingDriver()
     (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={symbol: 512})
-    made.launch(16, 32, 512)
-    made.launch(16, 32, 513)
+    for size in (512, 513, 1024, 515):
+        launch_at(made, made.launch, {symbol: size}, 16, 32)
     first, second = driver.codes
     assert ".v4.b32" in first.ptx or ".v2.b32" in first.ptx
     assert not re.search(r"ld\.global[\w.:]*v\d", second.ptx)
+
+
+def test_rows_of_known_length_have_one_code_for_all_sizes() -> None:
+    """What divides how many rows there are makes no wider accesses; code of its own would be compiled when other sizes come."""
+    kernel, buffers, symbol = symbolic_scale()
+    driver = RecordingDriver()
+    (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={symbol: 4096})
+    for size in (4096, 33, 35):
+        launch_at(made, made.launch, {symbol: size}, 16, 32)
+    assert len(driver.codes) == 1
+
+
+def halved(times: int) -> tuple[LoopKernel, dict[str, Buffer], Symbol]:
+    """Rows of 3 channels of images whose side was halved so often, every second one, from columns that end with the image."""
+    side = Symbol("s0", 2)
+    size = as_expr(side)
+    for _ in range(times):
+        size = (size + 1) // 2
+    before, rows, columns = (size + 1) * 2, Symbol("x0", 0), Symbol("x1", 0)
+    index = as_expr(rows) * size * 3 + as_expr(columns)
+    place = as_expr(rows) * before * 3 + minimum(as_expr(columns) * 2, before - 1)
+    sizes, strides = (size, size), (size * 3, constant(1))
+    buffers = {"b": Buffer("b", F32, DEVICE, sizes, strides)}
+    buffers["a"] = Buffer("a", F32, DEVICE, (size, before), (before * 3, constant(1)))
+    value = ir.apply("mul", ir.load("a", place, F32), ir.constant(2.0, F32))
+    loops = (LoopVar(rows, size), LoopVar(columns, size))
+    return LoopKernel(f"fused_halve_{times}", DEVICE, loops, (), (Store("b", index, value),)), buffers, side
+
+
+def test_sizes_that_divide_sizes_are_computed_by_the_host() -> None:
+    """Kernels of equal form have one text, however often their sizes were divided; it computes what the kernel means."""
+    texts = set()
+    for times in (2, 3, 4):
+        kernel, buffers, side = halved(times)
+        driver = RecordingDriver()
+        (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={side: 2**15})
+        texts.add(made.source[made.source.index("@triton.jit") :])
+        launch_at(made, made.launch, {side: 77}, 16, 32)
+        changed, given = with_size_arguments(kernel)
+        assert list(given.values()) == [kernel.outer[0].size]
+        size = kernel.outer[0].size.evaluate({side: 77})
+        assert driver.launches[0].values[2] == size
+        source = torch.randn(size * (size + 1) * 6)
+        results = []
+        for each, sizes in ((kernel, {side: 77}), (changed, {s: e.evaluate({side: 77}) for s, e in given.items()})):
+            memory = {"a": source, "b": torch.zeros(size * size * 3)}
+            evaluate_kernel(each, memory, sizes)
+            results.append(memory["b"])
+        torch.testing.assert_close(*results, rtol=0, atol=0)
+    assert len(texts) == 1 and "s0" not in min(texts)
+
+
+def test_the_c_launcher_chooses_by_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_void_p,
+    )  # fmt: skip
+    seen: list[tuple[Any, ...]] = []
+
+    def launch(function: int, programs: int, *rest: Any) -> int:
+        seen.append((function, programs, [ctypes.c_uint64.from_address(rest[-2][n]).value for n in range(4)]))
+        return 0
+
+    monkeypatch.setattr(cuda, "_raw_stream", lambda device: 77)
+    held = kind(launch)
+    code = MachineCode("k", b"", "", threads=128, shared=64, parameters=4)
+
+    def load(which: int) -> LoadedKernel:
+        return LoadedKernel(lambda *a: 0, 100 + which, code, lambda error, retry: None)
+
+    address = ctypes.cast(held, ctypes.c_void_p).value
+    made = cuda.c_launcher(address or 0, load, 0, 1, 0, divisible=(False, True))
+    if made is None:
+        pytest.skip("the C extension is not built")
+    for call in (
+        (16, 3, 32, 5, 96),
+        (16, 16, 33, 5, 96),
+        (17, 3, 32, 5, 96),
+        (16, 3, 32, 2**20, 2**31),
+        (16, 3, 32, 0, 0),
+    ):
+        made(*call)
+    assert [function - 100 for function, *_ in seen] == [
+        cuda.ALIGNED | cuda.DIVISIBLE, cuda.ALIGNED, cuda.DIVISIBLE, cuda.ALIGNED | cuda.WIDE | cuda.DIVISIBLE,
+    ]  # fmt: skip
+    assert seen[0][1:] == (5, [16, 3, 32, 0]) and seen[3][1] == 2**20
+    with pytest.raises(TypeError, match="takes 5 arguments, got 3"):
+        made(16, 3, 32)
 
 
 def stored_again(launch: Any) -> tuple[Any, RecordingDriver]:
@@ -451,12 +552,12 @@ def test_stored_launchers_choose_by_sizes() -> None:
     kernel, buffers, symbol = symbolic_scale()
     driver = RecordingDriver()
     (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={symbol: 4096})
-    made.launch(16, 32, 4096)
+    launch_at(made, made.launch, {symbol: 4096}, 16, 32)
     launch, other = stored_again(made.launch)
     for size in (33, 2**26, 0):
-        made.launch(16, 32, size)
+        launch_at(made, made.launch, {symbol: size}, 16, 32)
     for size in (4096, 33, 2**26, 0):
-        launch(16, 32, size)
+        launch_at(made, launch, {symbol: size}, 16, 32)
     assert other.launches == driver.launches
 
 

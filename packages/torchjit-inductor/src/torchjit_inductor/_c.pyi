@@ -7,8 +7,10 @@ class Launcher:
         launch: int,
         stream: Callable[[int], int],
         device: int,
-        load: Callable[[bool], tuple[int, int, int, int, Callable[..., Any], int, bytes]],
+        load: Callable[[int], tuple[int, int, int, int, Callable[..., Any], int, bytes]],
         arguments: int,
         programs: int,
+        sizes: int = 0,
+        divisible: int = 0,
     ) -> None: ...
     def __call__(self, *arguments: int) -> None: ...

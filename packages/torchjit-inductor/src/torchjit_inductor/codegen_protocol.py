@@ -22,8 +22,8 @@ merging), and split a reduction over several programs. Values keep eager's seman
 
 **Output and call convention.** `compile` gives one `CompiledKernel` per kernel, in order. The host program calls
 `launch(*arguments, *sizes)` once per kernel: `arguments` are, for each name of `kernel.buffers`, its `data_ptr()` (the address
-of the buffer's first element), or the tensor itself when `CompiledKernel.takes_tensors`; `sizes` are Python ints, one for each of `kernel.symbols`. It returns
-nothing. On a GPU it enqueues on the current stream and neither allocates nor synchronises: scratch memory is a buffer of
+of the buffer's first element), or the tensor itself when `CompiledKernel.takes_tensors`; `sizes` are Python ints, the values of
+`CompiledKernel.arguments`, or one for each of `kernel.symbols`. It returns nothing. On a GPU it enqueues on the current stream and neither allocates nor synchronises: scratch memory is a buffer of
 the program, which `prepare` may add.
 
 Errors: `unsupported(kernel, buffers)` is asked for every kernel, also before two are fused; a text there keeps them apart, and
@@ -41,7 +41,7 @@ import attrs
 from torchjit_core.reasons import reason
 
 if TYPE_CHECKING:
-    from torchjit_core.expr import Symbol
+    from torchjit_core.expr import Expr, Symbol
     from torchjit_inductor.attention.call import AttentionCall
     from torchjit_inductor.attention.few_queries import FewQueries
     from torchjit_inductor.ir.kernel import Buffer, LoopKernel
@@ -76,12 +76,14 @@ class CompiledKernel:
         source: readable text for reports; what was compiled.
         launch: see the module's call convention.
         takes_tensors: rather than addresses.
+        arguments: what it takes behind the buffers; None: the values of `kernel.symbols`.
     """
 
     name: str
     source: str
     launch: Callable[..., Any]
     takes_tensors: bool = False
+    arguments: tuple[Expr, ...] | None = None
 
 
 class KernelBackend(Protocol):

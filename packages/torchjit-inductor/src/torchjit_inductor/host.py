@@ -79,6 +79,8 @@ def write_host_program(
 
 _LONGEST_SUM = 3
 """Terms of a size that is written out."""
+_FACTORS = 2
+"""Sizes in a product that is computed once."""
 
 
 @final
@@ -162,13 +164,14 @@ class _Writer:
 
     # ------------------------------------------------------------------ sizes
     def _size(self, e: Expr) -> str:
-        """An expression as Python text. Divisions, and long sums, are computed once, where they are first needed: sizes that divide
-        sizes have them again and again."""
+        """An expression as Python text. Divisions, products of sizes, and long sums are computed once, where they are first needed: sizes
+        that divide sizes have them again and again, and kernels of one graph the same extents."""
         if e.value is not None:
             return str(e.value)
         if e not in self._computed:
             text = written(e, self._atom)
-            if len(e.terms) <= _LONGEST_SUM:
+            short = all(sum(power for _, power in monomial) < _FACTORS for monomial, _ in e.terms)
+            if len(e.terms) <= _LONGEST_SUM and short:
                 return text
             self._compute(e, text)
         return self._computed[e]
@@ -268,12 +271,11 @@ class _Writer:
         for name in step.writes:
             if name not in self.foreign and name not in self.allocated:
                 self._allocate(name, self._dying_input(step, name, position))
-        self.names[kernel.name] = self.kernels[kernel.name].launch
-        if self.kernels[kernel.name].takes_tensors:
-            args = list(step.buffers)
-        else:
-            args = [self._address(n) for n in step.buffers]
-        args += [s.name for s in kernel.symbols]
+        compiled = self.kernels[kernel.name]
+        self.names[kernel.name] = compiled.launch
+        args = list(step.buffers) if compiled.takes_tensors else [self._address(n) for n in step.buffers]
+        more = compiled.arguments
+        args += [s.name for s in kernel.symbols] if more is None else [self._size(e) for e in more]
         self._note_write(step.writes)
         self.put(f"{kernel.name}({', '.join(args)})")
 

@@ -21,6 +21,7 @@ from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units, var
 from torchjit_inductor.attention.writer import AttentionProblem
 from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
 from torchjit_inductor.convolution_algorithms import measure_algorithms
+from torchjit_inductor.estimates import estimate
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
@@ -37,6 +38,7 @@ from torchjit_inductor.triton.launch import KernelVariants, make_launcher
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.redundant_loads import derive_loads
+from torchjit_inductor.triton.size_arguments import useful_divisors, with_size_arguments
 from torchjit_inductor.triton.sorts import why_not_sorted
 from torchjit_inductor.triton.source import kernel_comments
 from torchjit_inductor.triton.specialisations import Variant
@@ -137,7 +139,8 @@ class TritonBackend(KernelBackend):
             with others_may_go_on():
                 future.result()
             text = variants.source(Variant(True, bool(variants.wide())))
-            return CompiledKernel(kernel.name, kernel_comments(kernel, buffers, variants.plan) + text, make())
+            comments = kernel_comments(variants.kernel, buffers, variants.plan, variants.given)
+            return CompiledKernel(kernel.name, comments + text, make(), arguments=variants.arguments)
 
         return finish
 
@@ -194,10 +197,12 @@ class TritonBackend(KernelBackend):
     def _launcher(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
     ) -> tuple[KernelVariants, Callable[[], Callable[..., None]], Future[MachineCode]]:
-        plan = self._plan(kernel, buffers, hints)
-        variants = KernelVariants(kernel, buffers, plan, self._arch(kernel.device), self._cache)
-        sizes = [hints.get(s, 16) for s in kernel.symbols]
-        likely = Variant(True, bool(variants.wide()), tuple(n % 16 == 0 for n in sizes))
+        kernel, given = (kernel, {}) if has_dot(kernel) else with_size_arguments(kernel)
+        hints = {**hints, **{s: estimate(e, hints) for s, e in given.items()}}
+        plan, divisible = self._plan(kernel, buffers, hints), useful_divisors(kernel, given, hints)
+        arch = self._arch(kernel.device)
+        variants = KernelVariants(kernel, buffers, plan, arch, self._cache, given, divisible)
+        likely = Variant(True, bool(variants.wide()), divisible)
         # Descent has measured its plans.
         future = pool.submit(variants.compile if self._settings.coordinate_descent_tuning else variants.settle, likely)
         index = kernel.device.index or 0

@@ -1,10 +1,9 @@
 """Loading and launching machine code through the CUDA driver, with little work per launch.
 
 Triton's own launcher is generated C code, which it compiles with the system's C compiler for every new signature
-(0.3 s each) and which takes tensors apart at every call. Here kernels of fixed size are called through one small C
-extension, the same for every kernel and every version of Triton (`csrc/launcher.c`). Kernels whose size depends on the
-call, and machines where the extension could not be built, fill an array of arguments and call `cuLaunchKernel` through
-ctypes.
+(0.3 s each) and which takes tensors apart at every call. Here kernels are called through one small C
+extension, the same for every kernel and every version of Triton (`csrc/launcher.c`). Where the extension could not be
+built, an array of arguments is filled and `cuLaunchKernel` called through ctypes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,11 @@ try:
 except ImportError:  # built without a C compiler
     Launcher = None  # type: ignore[assignment, misc]
 
-__all__ = ["CudaDriver", "KernelDriver", "LoadedKernel", "c_launcher"]
+__all__ = ["ALIGNED", "DIVISIBLE", "WIDE", "CudaDriver", "KernelDriver", "LoadedKernel", "c_launcher"]
+
+ALIGNED, WIDE, DIVISIBLE = 1, 2, 4
+"""What a specialisation may rely on: all addresses are multiples of 16, positions need 64 bits, the usual sizes are multiples of 16."""
+_MOST_SIZES = 64  # of `csrc/launcher.c`
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PROMOTED = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B: what a copy brings into the cache at least
@@ -45,15 +48,23 @@ class KernelDriver(Protocol):
         ...
 
     def launcher(
-        self, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
+        self,
+        load: Callable[[int], LoadedKernel],
+        device: int,
+        arguments: int,
+        programs: int,
+        divisible: Sequence[bool] = (),
     ) -> Callable[..., None] | None:
-        """A C function of addresses that enqueues a kernel of fixed size, or None where there is none.
+        """A C function that enqueues a kernel, or None where there is none.
+
+        It is called with addresses; where `programs` is 0 also with the sizes, the number of programs and the extent.
 
         Args:
-            load: the kernel for addresses that are (True) or are not all multiples of 16.
+            load: the kernel by what it may rely on: `ALIGNED`, `WIDE` and `DIVISIBLE`, added.
             device: index.
             arguments: how many addresses.
-            programs: size of the grid, at least 1.
+            programs: size of the grid; 0: the call says it.
+            divisible: for each size whether it is a multiple of 16 under `DIVISIBLE`.
         """
         ...
 
@@ -171,31 +182,40 @@ class CudaDriver:
         return _raw_stream(device)
 
     def launcher(
-        self, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
+        self,
+        load: Callable[[int], LoadedKernel],
+        device: int,
+        arguments: int,
+        programs: int,
+        divisible: Sequence[bool] = (),
     ) -> Callable[..., None] | None:
-        return c_launcher(launch_address(), load, device, arguments, programs, encode_address)
+        return c_launcher(launch_address(), load, device, arguments, programs, encode_address, divisible)
 
 
 def c_launcher(
     launch: int,
-    load: Callable[[bool], LoadedKernel],
+    load: Callable[[int], LoadedKernel],
     device: int,
     arguments: int,
     programs: int,
     encode: Callable[[], int] = lambda: 0,
+    divisible: Sequence[bool] = (),
 ) -> Callable[..., None] | None:
     """`CudaDriver.launcher` with `cuLaunchKernel`, or a stand-in, at an address, and `cuTensorMapEncodeTiled` likewise."""
-    if Launcher is None:
+    if Launcher is None or len(divisible) > _MOST_SIZES:
         return None
 
-    def parts(aligned: bool) -> tuple[int, int, int, int, Callable[..., Any], int, bytes]:
-        kernel = load(aligned)
+    def parts(which: int) -> tuple[int, int, int, int, Callable[..., Any], int, bytes]:
+        kernel = load(which)
         code = kernel.code
         packed = b"".join(d.packed for d in code.descriptors)
         encoder = encode() if packed else 0
         return kernel.function, code.threads, code.shared, code.parameters, kernel, encoder, packed
 
-    made: Callable[..., None] = Launcher(launch, _raw_stream, device, parts, arguments, programs)
+    made: Callable[..., None] = Launcher(
+        launch, _raw_stream, device, parts, arguments, programs, len(divisible),
+        sum(1 << n for n, divides in enumerate(divisible) if divides),
+    )  # fmt: skip
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import attrs
 
-from torchjit_core.expr import Expr
+from torchjit_core.expr import Expr, Symbol, constant, maximum
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.indexing import largest
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, iterations
@@ -17,15 +17,20 @@ from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.cuda import KernelDriver
 from torchjit_inductor.triton.dot import DESCRIPTORS
 from torchjit_inductor.triton.emit import pointer_names
-from torchjit_inductor.triton.expressions import host_text
 from torchjit_inductor.triton.occupancy import settled
 from torchjit_inductor.triton.plan import TilePlan
+from torchjit_inductor.triton.size_arguments import values_of
 from torchjit_inductor.triton.source import function_name, kernel_source
-from torchjit_inductor.triton.specialisations import LaunchFacts, Specialisations, Variant, launcher_of, specialised
+from torchjit_inductor.triton.specialisations import (
+    NARROW,
+    LaunchFacts,
+    Specialisations,
+    Variant,
+    launcher_of,
+    specialised,
+)
 
 __all__ = ["KernelVariants", "make_launcher"]
-
-_NARROW = 2**31 - 2**20  # positions of the last tile may lie a little beyond the end
 
 
 @final
@@ -39,6 +44,8 @@ class KernelVariants:
         plan: of the kernel; `settle` may change it.
         arch: compute capability, 90 for sm_90.
         cache: machine code, or who is at it, by text and options: shared by kernels with one text.
+        given: what the kernel's size arguments stand for, see `size_arguments`.
+        divisible: for each size whether code should rely on its being a multiple of 16.
     """
 
     kernel: LoopKernel
@@ -46,6 +53,8 @@ class KernelVariants:
     plan: TilePlan | DotPlan
     arch: int
     _cache: dict[Recipe, Future[MachineCode]]
+    given: Mapping[Symbol, Expr] = attrs.field(factory=dict)
+    divisible: tuple[bool, ...] = ()
 
     def source(self, variant: Variant) -> str:
         """The kernel's text."""
@@ -60,7 +69,7 @@ class KernelVariants:
         """Machine code of the first specialisation, under the plan that `occupancy` settles for; all others then have it, too."""
 
         def compiled(plan: TilePlan) -> MachineCode:
-            return KernelVariants(self.kernel, self.buffers, plan, self.arch, self._cache).compile(variant)
+            return attrs.evolve(self, plan=plan).compile(variant)
 
         if isinstance(self.plan, TilePlan):
             self.plan = settled(self.plan, compiled)
@@ -95,14 +104,24 @@ class KernelVariants:
     def wide(self) -> bool | None:
         """Do positions need 64 bits? None: the sizes decide, see `extents`."""
         found = [e.value if e.value is not None else largest(e) for e in self.extents()]
-        if all(e is not None and e < _NARROW for e in found):
+        if all(e is not None and e < NARROW for e in found):
             return False
-        if any(e is not None and e >= _NARROW for e in found):
+        if any(e is not None and e >= NARROW for e in found):
             return True
-        return None if all(self._from_sizes(e) for e in self.extents()) else True
+        known = {s for e in values_of(self.kernel, self.given) for s in e.symbols}
+        return None if all(e.symbols <= known for e in self.extents()) else True
 
-    def _from_sizes(self, extent: Expr) -> bool:
-        return extent.symbols <= set(self.kernel.symbols)
+    @property
+    def arguments(self) -> tuple[Expr, ...]:
+        """What the host passes behind the addresses: sizes, the number of programs, and the extent that `wide` compares."""
+        programs = self.plan.programs.substitute(self.given)
+        wide, sizes = self.wide(), values_of(self.kernel, self.given)
+        if not sizes and programs.value is not None and wide is not None:
+            return ()
+        extent = constant(0)
+        for each in self.extents() if wide is None else ():
+            extent = extent if each.value is not None else maximum(extent, each)
+        return (*sizes, programs, extent)
 
     def extents(self) -> list[Expr]:
         """What must stay below 2**31: the spans of the buffers, the number of iterations, computed positions."""
@@ -111,13 +130,14 @@ class KernelVariants:
         ends: dict[Any, Expr | int] = {v.symbol: v.size for v in loops}
         # A position grows with its loop variables: their ends bound it where its coefficients are positive.
         positions = [v.data.index.substitute(ends) for v in self.kernel.values if v.op == "index"]
-        return [*spans, iterations(self.kernel.outer), iterations(self.kernel.inner), *positions]
+        found = [*spans, iterations(self.kernel.outer), iterations(self.kernel.inner), *positions]
+        return list(dict.fromkeys(e.substitute(self.given) for e in found))
 
 
 def make_launcher(
     variants: KernelVariants, device: int, driver: KernelDriver, first: tuple[Variant, Callable[[], MachineCode]]
 ) -> Callable[..., None]:
-    """The launcher of a kernel: `launch(*addresses, *sizes)`.
+    """The launcher of a kernel, see `launcher_of`: called with addresses and `variants.arguments`.
 
     Args:
         variants: of the kernel.
@@ -125,14 +145,11 @@ def make_launcher(
         driver: of the machine.
         first: the specialisation that was compiled ahead, and how to get its code.
     """
-    kernel, programs = variants.kernel, variants.plan.programs
-    sizes = {s: f"n{n}" for n, s in enumerate(kernel.symbols)}
-    wide: bool | str | None = variants.wide()
-    if wide is None:
-        extents = [host_text(e, sizes) for e in variants.extents() if e.value is None]
-        wide = " or ".join(f"{extent} >= {_NARROW}" for extent in extents)
-    count = host_text(programs, sizes) if programs.value is None else programs.value
-    facts = LaunchFacts(kernel.name, device, len(kernel.buffers), len(sizes), count, wide)
+    kernel, varies = variants.kernel, bool(variants.arguments)
+    facts = LaunchFacts(
+        kernel.name, device, len(kernel.buffers), len(kernel.symbols),
+        None if varies else variants.plan.programs.value, variants.wide(), variants.divisible,
+    )  # fmt: skip
 
     def compiled(variant: Variant) -> MachineCode:
         return first[1]() if variant == first[0] else variants.compile(variant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
 from torchjit_inductor.ir.values import IN_ORDER, Value
@@ -73,13 +74,16 @@ def function_name(kernel: LoopKernel) -> str:
     return re.sub(r"_\d+$", "", kernel.name) or "kernel"
 
 
-def kernel_comments(kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan | DotPlan) -> str:
+def kernel_comments(
+    kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan | DotPlan, given: Mapping[Symbol, Expr]
+) -> str:
     """What a reader wants to know before the text: where the kernel came from, its arguments and its tile."""
     lines = [f"# {o.node}: {o.op}" + (f"  ({o.source})" if o.source else "") for o in kernel.origins]
     for name, pointer in pointer_names(kernel).items():
         buffer = buffers[name]
         sizes = ", ".join(map(str, buffer.sizes))
         lines.append(f"# {pointer} = {name}: {str(buffer.dtype).removeprefix('torch.')}[{sizes}]")
+    lines += [f"# {symbol} = {size}" for symbol, size in given.items()]
     tile = ", ".join(f"{a.block} of {a.size} {'reduced' if a.name == 'r' else 'along ' + a.name}" for a in plan.axes)
     lines.append(f"# tile: {tile or 'one element'}; {plan.num_warps} warps; programs: {plan.programs}")
     return "\n".join(lines) + "\n"

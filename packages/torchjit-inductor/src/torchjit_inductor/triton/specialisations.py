@@ -15,11 +15,14 @@ import attrs
 from torchjit_core.storing import made_by, maker
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.triton.compile import MachineCode, Recipe, once
-from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
+from torchjit_inductor.triton.cuda import ALIGNED, DIVISIBLE, WIDE, KernelDriver, LoadedKernel
 
-__all__ = ["ALIGNMENT", "LaunchFacts", "Specialisations", "Variant", "launcher_of", "specialised"]
+__all__ = ["ALIGNMENT", "NARROW", "LaunchFacts", "Specialisations", "Variant", "launcher_of", "specialised"]
 
 ALIGNMENT = 16  # bytes, and for sizes elements
+NARROW = (
+    2**31 - 2**20
+)  # extent from which on positions need 64 bits: those of the last tile may lie a little beyond the end
 
 
 @final
@@ -41,23 +44,30 @@ class Variant:
 @final
 @attrs.frozen
 class LaunchFacts:
-    """How a kernel is called.
+    """How a kernel is called: with addresses; where `programs` is None also with sizes, the number of programs, and an extent.
 
     Attributes:
         name: of the kernel.
         device: index of the CUDA device.
         pointers: how many addresses it takes.
-        sizes: how many sizes, called `n0`, `n1` ... in the texts.
-        programs: how many run: a number, or its text.
-        wide: do positions need 64 bits? True, False, or the text of a test.
+        sizes: how many sizes.
+        programs: how many run.
+        wide: do positions need 64 bits? None: the extent says so.
+        divisible: for each size whether the usual code relies on its being a multiple of 16. Calls with others have code that relies on none.
     """
 
     name: str
     device: int
     pointers: int
     sizes: int
-    programs: int | str
-    wide: bool | str
+    programs: int | None
+    wide: bool | None
+    divisible: tuple[bool, ...] = ()
+
+    def variant(self, which: int) -> Variant:
+        """What code for this sum of `cuda.ALIGNED`, `WIDE` and `DIVISIBLE` relies on."""
+        divisible = self.divisible if which & DIVISIBLE else (False,) * self.sizes
+        return Variant(bool(which & ALIGNED), bool(which & WIDE) if self.wide is None else self.wide, divisible)
 
 
 def specialised(base: Recipe, variant: Variant, pointers: int) -> Recipe:
@@ -98,24 +108,24 @@ class Specialisations:
     ) -> None:
         self.facts, self.driver = facts, driver
         self._base, self._compile = base, compile
-        self.loaded: dict[tuple[object, ...], LoadedKernel] = {}
+        self.loaded: dict[Variant, LoadedKernel] = {}
         self._lock = threading.Lock()
 
-    def load(self, key: tuple[object, ...]) -> LoadedKernel:
-        """The kernel for a key: are addresses aligned, are positions wide, which sizes divide."""
-        variant = Variant(bool(key[0]), bool(key[1]), tuple(map(bool, key[2:])))
+    def load(self, which: int) -> LoadedKernel:
+        """The kernel by what a call may rely on: a sum of `cuda.ALIGNED`, `WIDE` and `DIVISIBLE`."""
+        variant = self.facts.variant(which)
         with self._lock:
-            if key not in self.loaded:
-                self.loaded[key] = self.driver.load(self._compile(variant), self.facts.device)
-        return self.loaded[key]
+            if variant not in self.loaded:
+                self.loaded[variant] = self.driver.load(self._compile(variant), self.facts.device)
+        return self.loaded[variant]
 
     def __stored_state__(self) -> Mapping[str, object]:
-        widths = (False, True) if isinstance(self.facts.wide, str) else (self.facts.wide,)
-        likely = Variant(True, widths[0], (True,) * self.facts.sizes)
+        widths = (False, True) if self.facts.wide is None else (self.facts.wide,)
+        likely = self.facts.variant(ALIGNED | DIVISIBLE)
         with self._lock:
-            codes = {key: kernel.code for key, kernel in self.loaded.items()}
+            codes = {attrs.astuple(variant): kernel.code for variant, kernel in self.loaded.items()}
         if not codes:
-            codes[likely.aligned, likely.wide, *likely.divisible] = self._compile(likely)
+            codes[attrs.astuple(likely)] = self._compile(likely)
         return {
             "facts": self.facts,
             "driver": self.driver,
@@ -131,7 +141,7 @@ class Specialisations:
             return found
 
         def compile(variant: Variant) -> MachineCode:
-            code: MachineCode | None = codes.get((variant.aligned, variant.wide, *variant.divisible))
+            code: MachineCode | None = codes.get(attrs.astuple(variant))
             if code is not None:
                 return code
             recipe = specialised(base(variant.aligned, variant.wide), variant, facts.pointers)
@@ -142,28 +152,33 @@ class Specialisations:
 
 @maker
 def launcher_of(kernels: Specialisations) -> Callable[..., None]:
-    """The launcher of a kernel: `launch(*addresses, *sizes)`. Nothing is loaded before its first call."""
+    """The launcher of a kernel: `launch(*addresses)`, for sizes that vary `launch(*addresses, *sizes, programs, extent)`.
+
+    Nothing is loaded before its first call.
+    """
     facts, driver = kernels.facts, kernels.driver
-    programs, wide, load = facts.programs, facts.wide, kernels.load
-    if isinstance(wide, bool) and not facts.sizes and isinstance(programs, int) and programs:
-        made = driver.launcher(lambda aligned: load((aligned, wide)), facts.device, facts.pointers, programs)
-        if made is not None:
-            return made_by(made, launcher_of, kernels)
-    pointers, sizes = [f"p{n}" for n in range(facts.pointers)], [f"n{n}" for n in range(facts.sizes)]
-    arguments = ", ".join([*pointers, *sizes])
-    lines = [f"def launch({arguments}):"]
-    if programs == 0:
-        lines.append("    return")
-    if isinstance(programs, str):
-        lines += [f"    programs = {programs}", "    if programs < 1:", "        return"]
-        programs = "programs"
-    aligned = f"({' | '.join(pointers)}) % {ALIGNMENT} == 0" if pointers else "True"
-    key = ", ".join([aligned, str(wide), *(f"{name} % {ALIGNMENT} == 0" for name in sizes)])
-    lines += [
-        f"    key = ({key},)",
-        "    kernel = loaded.get(key) or load(key)",
-        f"    kernel({programs}, stream({facts.device}), {arguments})",
-    ]
-    namespace: dict[str, Any] = {"loaded": kernels.loaded, "load": load, "stream": driver.stream}
-    exec(compile("\n".join(lines), f"<launcher of {facts.name}>", "exec"), namespace)
-    return made_by(namespace["launch"], launcher_of, kernels)  # type: ignore[no-any-return]
+    if facts.programs == 0:
+        return made_by(lambda *arguments: None, launcher_of, kernels)
+    made = driver.launcher(kernels.load, facts.device, facts.pointers, facts.programs or 0, facts.divisible)
+    return made_by(made or _slow_launcher(kernels), launcher_of, kernels)
+
+
+def _slow_launcher(kernels: Specialisations) -> Callable[..., None]:
+    """What `csrc/launcher.c` does, in Python."""
+    facts, stream, loaded = kernels.facts, kernels.driver.stream, dict[int, LoadedKernel]()
+
+    def launch(*given: int) -> None:
+        arguments, (programs, extent) = (given, (facts.programs, 0)) if facts.programs else (given[:-2], given[-2:])
+        if programs is None or programs < 1:
+            return
+        which = 0 if any(address % ALIGNMENT for address in arguments[: facts.pointers]) else ALIGNED
+        which |= WIDE if extent >= NARROW else 0
+        sizes = zip(arguments[facts.pointers :], facts.divisible, strict=True)
+        if any(facts.divisible) and not any(divides and n % ALIGNMENT for n, divides in sizes):
+            which |= DIVISIBLE
+        kernel = loaded.get(which)
+        if kernel is None:
+            kernel = loaded[which] = kernels.load(which)
+        kernel(programs, stream(facts.device), *arguments)
+
+    return launch
