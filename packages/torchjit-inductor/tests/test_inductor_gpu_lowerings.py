@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch._decomp
 import torch.fx
 import torch.nn.functional as F
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -287,18 +287,21 @@ def test_halves_that_are_rotated_are_read_where_they_come_from() -> None:
 
 
 @pytest.mark.parametrize("align", [False, True])
-@pytest.mark.parametrize("size", [(14, 20), (5, 3)])
-def test_an_interpolation_is_one_kernel_of_positions_that_need_no_test(size: tuple[int, int], align: bool) -> None:
-    """All four corners in a kernel, at places that are computed in 32 bits."""
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [("linear", (14,)), ("bilinear", (14, 20)), ("bilinear", (5, 3)), ("bicubic", (14, 20)), ("trilinear", (5, 9, 4))],
+)
+def test_an_interpolation_is_one_kernel_of_positions_that_need_no_test(
+    mode: str, size: tuple[int, ...], align: bool
+) -> None:
+    """All corners in a kernel, at places that are computed in 32 bits."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        return F.interpolate(x, size=size, mode="bilinear", align_corners=align)
+        return F.interpolate(x, size=size, mode=mode, align_corners=align)
 
-    inputs = [torch.randn(2, 3, 7, 9)]
-    known = torch._decomp.decomposition_table
-    table = {op: known[op] for op in (aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec) if op in known}
-    with FakeTensorMode():
-        gm = make_fx(function, decomposition_table=table)(torch.empty(2, 3, 7, 9, device="cuda"))
+    inputs = [torch.randn((2, 3, 7, 9, 4)[: len(size) + 2])]
+    with enable_python_dispatcher():
+        gm = traced(function, inputs)
     program = lowered(gm)
     assert len(program.steps) == 1
     torch.testing.assert_close(results(program, inputs)[0], function(*inputs))
