@@ -13,9 +13,10 @@ import attrs
 from torchjit_core.expr import Symbol
 from torchjit_inductor.estimates import points
 from torchjit_inductor.ir import values as ir
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count, flat_index
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, flat_index
 from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.schedule.fuse import FusionLimits, join
+from torchjit_inductor.schedule.stages import scratch_buffer
 from torchjit_inductor.steps import KernelStep, Program, Step
 
 __all__ = ["total_by_rows"]
@@ -95,16 +96,15 @@ def _loops_over_rows(kernel: LoopKernel, group: LoopKernel) -> Iterator[tuple[Lo
 
 
 def _divided(kernel: LoopKernel, rows: tuple[LoopVar, ...]) -> tuple[tuple[LoopKernel, LoopKernel], list[Buffer]]:
+    """The reductions of each row, what joins these, and the memory between the two: an element a row for each reduction."""
     outer = (*kernel.outer, *rows)
     index = flat_index(outer)
-    sizes = tuple(v.size for v in outer)
-    strides = tuple(element_count(sizes[n + 1 :]) for n in range(len(sizes)))
     joined: dict[Value, Value] = {}
     stores: list[Store] = []
     scratch: list[Buffer] = []
     for value in kernel.values:
         if value.op == "reduce":
-            buffer = Buffer(f"{kernel.name}_rows{len(scratch)}", value.dtype, kernel.device, sizes, strides)
+            buffer = scratch_buffer(kernel, f"rows{len(scratch)}", value, outer)
             scratch.append(buffer)
             stores.append(Store(buffer.name, index, value, outer=True))
             joined[value] = ir.reduce(value.data, ir.load(buffer.name, index, value.dtype))
