@@ -88,8 +88,7 @@ def _graph_call(name: str, call: Call) -> Raw:
     """Record a call of a function that NumPy and torch's NumPy layer have under one name."""
     fn, domain, capture = call.function, call.domain, call.capture
     if not (name in COMPUTES or name in VIEWS) or not KEYWORDS.issuperset(call.kwargs):
-        drawn = name_of(fn).startswith(("RandomState.", "Generator."))
-        raise refuse(fn, "draws a random number" if drawn else "has no counterpart in a graph", capture)
+        raise refuse(fn, _why_not(fn), capture)
     args = _plain_arguments(name, call.args)
     kwargs = {k: numpy_or_torch_dtype(v) for k, v in call.kwargs.items()}
     raw = tuple([tensors_of(domain, a, fn, capture) for a in args])
@@ -106,6 +105,12 @@ def _graph_call(name: str, call: Call) -> Raw:
     if result.alias or any(result is leaf for leaf in _leaves(raw)):
         result = domain.recorder.call(torch.clone, (result,), {}, capture)
     return domain.of(Arrays).made(result, scalar)
+
+
+def _why_not(fn: Function) -> str:
+    """Why a function is in no graph."""
+    drawn = name_of(fn).startswith(("RandomState.", "Generator."))
+    return "draws a random number" if drawn else "has no counterpart in a graph"
 
 
 def _plain_arguments(name: str, args: RawArgs) -> RawArgs:
