@@ -127,6 +127,36 @@ def test_explain_a_script(script, capsys):
     assert main(["explain", "nowhere.py"]) == 2
 
 
+def test_explain_and_bench_a_module(tmp_path, capfd, monkeypatch):
+    """As `python -m` finds and runs it: relative imports, the folder that one is in, a package by its `__main__`."""
+    package = tmp_path / "a_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "layers.py").write_text("def double(x):\n    return x * 2\n")
+    text = """import sys
+import torch
+from .layers import double
+
+f = torch.compile(double)
+for _ in range(6):
+    f(torch.ones(2))
+print("seen", sys.argv[1:], __name__, __spec__.name)
+"""
+    for name in ("train.py", "__main__.py"):
+        (package / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    for name, spec in (("a_package.train", "a_package.train"), ("a_package", "a_package.__main__")):
+        before = sys.path[:], sys.argv[:]
+        assert main(["explain", "-m", name, "--epochs", "2"]) == 0
+        out = capfd.readouterr().out
+        assert f"seen ['--epochs', '2'] __main__ {spec}" in out and "Graphs: 1 " in out and f"explain -m {name}" in out
+        assert (sys.path, sys.argv) == before
+    assert main(["bench", "--compilers", "eager", "torchjit", "-m", "a_package.train"]) == 0
+    assert "1.00x" in capfd.readouterr().out
+    assert main(["explain", "-m", "a_package.nothing"]) == 2
+    assert "there is no module a_package.nothing" in capfd.readouterr().err
+
+
 def test_explain_a_script_that_raises(tmp_path, capsys):
     path = tmp_path / "bad.py"
     path.write_text("import torch\n\nf = torch.compile(lambda x: x + 1)\nf(torch.ones(2))\nraise ValueError('mine')\n")

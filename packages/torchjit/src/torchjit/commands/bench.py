@@ -13,6 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from torchjit.commands.console import console, print_table
+from torchjit.commands.script import Script, add_script, script_of
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -26,18 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compilers", nargs="+", choices=COMPILERS, default=COMPILERS, help="which to run (default: all)"
     )
-    parser.add_argument(
-        "script", type=Path, help="a Python file that calls torch.compile or torchjit.compile and runs what it gets"
-    )
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    add_script(parser, "a Python file that calls torch.compile or torchjit.compile and runs what it gets")
 
 
 def run(options: argparse.Namespace) -> int:
     """Exit status 2 where there is no script, 1 where it fails or compiles nothing."""
-    if not options.script.is_file():
-        print(f"torchjit bench: there is no {options.script}", file=sys.stderr)
+    script = script_of(options, "bench")
+    if script is None:
         return 2
-    timed = {compiler: _time(compiler, options.script, options.arguments) for compiler in options.compilers}
+    timed = {compiler: _time(compiler, script, options.arguments) for compiler in options.compilers}
     if all(result is None for result in timed.values()):
         return 1
     if not any(result and result["steps"] for result in timed.values()):
@@ -47,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _time(compiler: str, script: Path, arguments: list[str]) -> dict[str, Any] | None:
+def _time(compiler: str, script: Script, arguments: list[str]) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "times.json"
         command = [
@@ -56,7 +54,7 @@ def _time(compiler: str, script: Path, arguments: list[str]) -> dict[str, Any] |
             "torchjit.commands.timed_script",
             compiler,
             str(result),
-            str(script),
+            *script.command,
             *arguments,
         ]
         done = subprocess.run(command, check=False)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
-from torchjit.commands.script import run_script
+from torchjit.commands.script import add_script, run_script, script_of
 from torchjit.inspection import describe
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -20,17 +18,16 @@ NOTHING = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("script", type=Path, help="a Python file; torch.compile in it is torchjit's")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    add_script(parser, "a Python file; torch.compile in it is torchjit's")
 
 
 def run(options: argparse.Namespace) -> int:
     """The script's exit status; 2 where there is no script."""
-    if not options.script.is_file():
-        print(f"torchjit explain: there is no {options.script}", file=sys.stderr)
+    script = script_of(options, "explain")
+    if script is None:
         return 2
-    status, kept = run_script(options.script, options.arguments)
-    print(f"\n== torchjit explain {options.script}")
+    status, kept = run_script(script, options.arguments)
+    print(f"\n== torchjit explain {script}")
     used = [compilation for compilation in kept if any(site.specializations for site in compilation.sites)]
     for compilation in used:
         print(f"\n{compilation.root.name}")

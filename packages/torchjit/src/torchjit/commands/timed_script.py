@@ -1,13 +1,12 @@
 """A process of `torchjit bench`: one script under one compiler, its calls timed.
 
-python -m torchjit.commands.timed_script COMPILER RESULT SCRIPT [ARGUMENTS ...]
+python -m torchjit.commands.timed_script COMPILER RESULT [-m] SCRIPT [ARGUMENTS ...]
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import runpy
 import statistics
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any, final
 import torch
 
 import torchjit
-from torchjit.commands.script import as_main
+from torchjit.commands.script import Script
 
 __all__ = ["main"]
 
@@ -89,13 +88,14 @@ def _timed(compiled: Any, clock: _Clock) -> Any:
 
 def main(arguments: list[str]) -> int:
     """Run the script and write the times as JSON."""
-    name, result, script, *own = arguments
+    name, result, *own = arguments
+    is_module = own[0] == "-m"
+    script, own = Script(own[is_module], is_module), own[is_module + 1 :]
     clock = _Clock()
     made: Any = _compiler(name, clock)
     torch.compile = torchjit.compile = made
     start = time.perf_counter()
-    with as_main(Path(script), own):
-        runpy.run_path(script, run_name="__main__")
+    script.run(own)
     _wait()
     end = time.perf_counter()
     steps = [after - before for before, after in zip(clock.begun, [*clock.begun[1:], end], strict=True)]
