@@ -30,7 +30,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 EXCLUDED = {
     "its tests have cache folders, or processes with some, of their own": (
-        "test_cache_command", "test_first_call_memory", "test_stale_library", "test_stale_stores", "test_staleness", "test_store_forms",
+        "test_cache_command", "test_first_call_memory", "test_size_histories", "test_stale_library", "test_stale_stores", "test_staleness", "test_store_forms",
         "test_store_sessions", "test_stored_elsewhere", "test_stored_targets",
     ),
     "it needs GPUs": ("test_cudagraphs_devices",),
@@ -47,6 +47,9 @@ EXPECTED = {
     ),
     "tests of one function follow each other, and sizes and numbers that varied in one are symbolic in the next": (
         "test_language_programs.py::test_arithmetic_that_raises",
+    ),
+    "it counts specialisations, and one for all floats is on disk": (
+        "test_shapes.py::test_a_float_", "test_shapes.py::test_float_arguments_become_inputs[", "test_shapes.py::test_gradients_flow_past_a_float",
     ),
     "names that it expects have the number of a region in the process that compiled it": (
         "test_profiles.py::test_an_inference_shows", "test_profiles.py::test_a_training_step_shows",
