@@ -23,8 +23,8 @@ from torchjit_inductor.triton.compile import jit_function
 _aten: Any = torch.ops.aten
 
 
-def flash(q: Any, k: Any, v: Any, bias: Any) -> Any:
-    return _aten._scaled_dot_product_flash_attention(q, k, v)[0]
+def unmasked(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return _aten._scaled_dot_product_efficient_attention(q, k, v, None, False)[0]
 
 
 def efficient(q: Any, k: Any, v: Any, bias: Any) -> Any:
@@ -43,9 +43,9 @@ def repeated(q: Any, k: Any, v: Any, bias: Any) -> Any:
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.dtype]] = {
     # what, (batch, heads, heads of keys, queries, keys, depth), dtype
-    "flash": (flash, (1, 2, 2, 1, 70, 16), torch.float16),
-    "efficient": (efficient, (2, 2, 2, 3, 50, 24), torch.bfloat16),
-    "cudnn_grouped": (cudnn, (1, 4, 2, 1, 64, 16), torch.bfloat16),
+    "unmasked": (unmasked, (1, 2, 2, 1, 70, 80), torch.float16),
+    "efficient": (efficient, (2, 2, 2, 3, 50, 72), torch.bfloat16),
+    "cudnn_grouped": (cudnn, (1, 4, 2, 1, 64, 96), torch.bfloat16),
     "repeated": (repeated, (2, 4, 2, 2, 48, 16), torch.float16),
 }
 
@@ -93,8 +93,8 @@ def wanted(name: str, *inputs: torch.Tensor) -> torch.Tensor:
     times = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(times, 1) for t in (key, value))
     f = CASES[name][0]
-    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if f in (flash, cudnn) else 0.3)
-    return torch.softmax(scores if f is flash else scores + bias, -1).nan_to_num(0.0) @ value
+    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if f in (unmasked, cudnn) else 0.3)
+    return torch.softmax(scores if f is unmasked else scores + bias, -1).nan_to_num(0.0) @ value
 
 
 def interpreted(name: str, tiles: Tiles) -> torch.Tensor:

@@ -23,7 +23,7 @@ from torchjit_inductor.attention.parts import join_text, part_text, tiles_of_par
 from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import compile_text
 
-_aten: Any = torch.ops.aten
+library: Any = torch.ops.aten._scaled_dot_product_efficient_attention
 
 
 class Driver:
@@ -54,16 +54,18 @@ def _found(f: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype =
     return few_queries(node)
 
 
-Q, K, BIAS = (1, 8, 1, 64), (1, 8, 1024, 64), (1, 8, 1, 1024)
+Q, K, BIAS = (1, 8, 1, 128), (1, 8, 1024, 128), (1, 8, 1, 1024)
 
 
 def test_calls_with_kernels_of_their_own() -> None:
     found = _found(efficient, Q, K, K, BIAS)
     assert found is not None and found.scale == 0.3 and len(found.operands) == 4
-    found = _found(lambda q, k, v: _aten._scaled_dot_product_flash_attention(q, k, v)[0], Q, K, K)
-    assert found is not None and found.scale == 0.125 and found.bias is None
+    found = _found(lambda q, k, v: library(q, k, v, None, False)[0], Q, K, K)
+    assert found is not None and found.scale == 128**-0.5 and found.bias is None
     grouped = _found(
-        lambda q, k, v: _aten._scaled_dot_product_cudnn_attention(q, k, v, None, False)[0], Q, *[(1, 2, 1024, 64)] * 2
+        lambda q, k, v: torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, False)[0],
+        Q,
+        *[(1, 2, 1024, 128)] * 2,
     )
     assert grouped is not None
 
@@ -71,12 +73,13 @@ def test_calls_with_kernels_of_their_own() -> None:
 @pytest.mark.parametrize(
     "call, shapes, dtype",
     [
-        pytest.param(lambda q, k, v: _aten._scaled_dot_product_flash_attention(q, k, v, 0.1)[0], (Q, K, K), torch.half, id="dropout"),
-        pytest.param(lambda q, k, v: _aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0], (Q, K, K), torch.half, id="causal"),
-        pytest.param(lambda q, k, v: _aten._scaled_dot_product_flash_attention(q, k, v)[:2], (Q, K, K), torch.half, id="sums are used"),
-        pytest.param(efficient, ((1, 8, 17, 64), K, K, (1, 8, 17, 1024)), torch.half, id="many queries"),
-        pytest.param(efficient, ((33, 8, 1, 64), (33, 8, 1024, 64), (33, 8, 1024, 64), (33, 8, 1, 1024)), torch.half, id="many heads"),
-        pytest.param(efficient, (Q, (1, 8, 16, 64), (1, 8, 16, 64), (1, 8, 1, 16)), torch.half, id="few keys"),
+        pytest.param(lambda q, k, v: library(q, k, v, None, False, 0.1)[0], (Q, K, K), torch.half, id="dropout"),
+        pytest.param(lambda q, k, v: library(q, k, v, None, False, 0.0, True)[0], (Q, K, K), torch.half, id="causal"),
+        pytest.param(lambda q, k, v: library(q, k, v, None, True)[:2], (Q, K, K), torch.half, id="sums are used"),
+        pytest.param(efficient, ((1, 8, 17, 128), K, K, (1, 8, 17, 1024)), torch.half, id="many queries"),
+        pytest.param(efficient, ((33, *Q[1:]), (33, *K[1:]), (33, *K[1:]), (33, *BIAS[1:])), torch.half, id="many heads"),
+        pytest.param(efficient, (Q, (1, 8, 16, 128), (1, 8, 16, 128), (1, 8, 1, 16)), torch.half, id="few keys"),
+        pytest.param(efficient, ((1, 8, 1, 64), (1, 8, 1024, 64), (1, 8, 1024, 64), BIAS), torch.half, id="shallow"),
         pytest.param(efficient, (Q, K, K, BIAS), torch.float32, id="float32"),
     ],
 )  # fmt: skip
@@ -94,10 +97,10 @@ def test_heads_written_out_are_read_where_they_were(long: None) -> None:
 def test_expanded_otherwise_is_not_heads_written_out() -> None:
     def call(q: Any, k: Any, v: Any) -> Any:
         # The heads of the cache one behind the other, then all of them again.
-        k, v = (t[:, None].expand(-1, 4, -1, -1, -1).reshape(1, 8, 1024, 64) for t in (k, v))
-        return _aten._scaled_dot_product_flash_attention(q, k, v)[0]
+        k, v = (t[:, None].expand(-1, 4, -1, -1, -1).reshape(1, 8, 1024, 128) for t in (k, v))
+        return library(q, k, v, None, False)[0]
 
-    found = _found(call, Q, *[(1, 2, 1024, 64)] * 2)
+    found = _found(call, Q, *[(1, 2, 1024, 128)] * 2)
     assert found is not None and found.key.op == found.value.op == "call_function"
 
 
@@ -117,7 +120,7 @@ def test_programs_call_the_kernels(name: str, long: None, monkeypatch: pytest.Mo
 def test_equal_calls_are_one_function(long: None, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = TritonBackend(arch=90, driver=Driver())
     monkeypatch.setattr(backend._kernels, "_fitting", lambda texts, *rest: texts[0])
-    (first, _), (again, _), (other, _) = (problem_of(name) for name in ("flash", "flash", "efficient"))
+    (first, _), (again, _), (other, _) = (problem_of(name) for name in ("unmasked", "unmasked", "efficient"))
     device = torch.device("cuda", 0)
     made = [backend._kernels.of_few_queries(p, device) for p in (first, again, other)]
     assert made[0] is made[1] and made[0] is not made[2]

@@ -18,16 +18,17 @@ __all__ = ["FUSED_ATTENTION", "FewQueries", "few_queries"]
 
 _aten = torch.ops.aten
 FUSED_ATTENTION = (
-    _aten._scaled_dot_product_flash_attention.default,
     _aten._scaled_dot_product_efficient_attention.default,
     _aten._scaled_dot_product_cudnn_attention.default,
 )
-"""What `scaled_dot_product_attention` becomes on a GPU."""
+"""What `scaled_dot_product_attention` with a mask becomes on a GPU. Without one, the library's kernel shares keys between programs, too."""
 _MOST_QUERIES = 16
 _MOST_HEADS = 2 * 132
 """With two heads for each multiprocessor the library's kernels have programs enough."""
 _LONGEST = 1 << 24
 _DEEPEST = 256
+_SHALLOW = 64
+"""Elements of a head that the library's kernels read as fast (docs/benchmarks/gpu.md), unless keys would have to be written out for them."""
 _DTYPES = (torch.float16, torch.bfloat16)
 _VIEWS = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default)
 
@@ -64,6 +65,8 @@ def few_queries(node: torch.fx.Node) -> FewQueries | None:
         return None
     query, bias = given["query"], given.get("attn_bias")
     key, value = _ungrouped(given["key"], given["value"])
+    if key is given["key"] and query.meta["val"].shape[-1] <= _SHALLOW:
+        return None
     if not _is_taken(*(n.meta["val"] for n in (query, key, value)), *([] if bias is None else [bias.meta["val"]])):
         return None
     scale = given["scale"]
