@@ -13,6 +13,7 @@ import pytest
 import torch
 from few_queries_program import CASES as FEW_QUERIES
 from flex_program import CASES, DECODING, VARYING
+from torch.torch_version import TorchVersion
 
 import torchjit
 
@@ -23,18 +24,17 @@ def test_a_launch_is_one_break_and_kernels_of_flex_attention_agree() -> None:
     pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}  # read when triton is imported
     done = subprocess.run([sys.executable, PROGRAM], env=environment, capture_output=True, text=True, check=False)
+    if "only 0-dimensional arrays can be converted" in done.stderr:
+        pytest.skip("Triton's interpreter does not know this version of NumPy")
     assert done.returncode == 0, done.stdout + done.stderr
     agreeing = [
         word for name in (*CASES, *VARYING, "varied_decoded", *DECODING, *FEW_QUERIES) for word in (name, "agrees")
     ]
-    assert done.stdout.split() == [
-        "launch", "True", "1",
-        "launch_twice", "True", "2",
-        "launch_wrapped", "True", "1",
-        "launch_by_function", "True", "3",
-        "launch_by_operator", "True", "1",
-        *agreeing,
-    ]  # fmt: skip
+    first, rest = done.stdout.split("\n", 1)
+    assert first == "wraps" or (first == "does not wrap" and TorchVersion(torch.__version__) < (2, 15))
+    wrapped = "launch_wrapped True 1 launch_by_operator True 1" if first == "wraps" else ""
+    launches = f"launch True 1 launch_twice True 2 launch_by_function True 3 {wrapped}"
+    assert rest.split() == [*launches.split(), *agreeing]
 
 
 @pytest.mark.gpu

@@ -69,8 +69,19 @@ def launch_by_operator(x: torch.Tensor, y: torch.Tensor) -> Any:
     return operator(x * 2, y) + 1
 
 
+def wraps() -> bool:
+    """Does this version of PyTorch wrap functions of Triton's interpreter?"""
+    try:
+        torch.library.wrap_triton(add_kernel)
+    except RuntimeError:
+        return False
+    return True
+
+
 def main() -> None:
-    for program in (launch, launch_twice, launch_wrapped, launch_by_function, launch_by_operator):
+    wrapped = (launch_wrapped, launch_by_operator) if wraps() else ()
+    print("wraps" if wrapped else "does not wrap")
+    for program in (launch, launch_twice, launch_by_function, *wrapped):
         compiled: Any = torchjit.compile(program, backend="aot_eager")
         x, y = torch.randn(100), torch.randn(100)
         same = all(torch.allclose(compiled(x, y), program(x, y)) for _ in range(2))
