@@ -25,6 +25,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "version.cuda": lambda: len(torch.version.cuda or ""),
     "accelerator": lambda: torch.accelerator.is_available(),
     "backends.cpu": lambda: len(torch.backends.cpu.get_cpu_capability()),
+    "cpu.amx": torch.cpu._is_amx_tile_supported,
     "backends.cudnn": lambda: torch.backends.cudnn.is_available() + int(torch.backends.cudnn.version() or 0),
     "backends.mps": torch.backends.mps.is_available,
     "cuda.matmul.fp16": lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
@@ -37,7 +38,7 @@ def _breaks(call: Callable[[], Any]) -> tuple[Any, list[str]]:
     heard: list[str] = []
 
     def hear(kind: str, fields: dict[str, Any]) -> None:
-        if kind == "break":
+        if kind == "graph_break":
             heard.append(str(fields.get("detail")))
 
     events.start_listening(hear)

@@ -155,6 +155,33 @@ def test_training_over_chosen_rows(name: str) -> None:
     assert not told
 
 
+def test_training_over_chosen_rows_with_others_behind_them() -> None:
+    """As edges of a graph with a loop at each node, in two layers: sums of sizes, and equal selections, each with a size of its own."""
+
+    def layer(x: torch.Tensor, w: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        nodes = torch.arange(x.size(0))
+        ends = torch.cat([edges[:, edges[0] != edges[1]], torch.stack([nodes, nodes])], 1)
+        degree = x.new_zeros(x.size(0)).scatter_add_(0, ends[0], torch.ones((ends.size(1),)))
+        sent = (x @ w).index_select(0, ends[0]) * degree[ends[1]].view(-1, 1)
+        return x.new_zeros(x.size(0), w.size(1)).scatter_add_(0, ends[1].view(-1, 1).expand_as(sent), sent).relu()
+
+    def loss(x: torch.Tensor, w: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        return layer(layer(x, w, edges) @ w.t(), w, edges).sum()
+
+    told: list[Any] = []
+    fast = compiled(loss, told)
+    for rows_ in (7, 9, 12):
+        edges = torch.randint(0, rows_, (2, 3 * rows_))
+        a = [torch.rand(rows_, WIDTH), torch.rand(WIDTH, 5, requires_grad=True)]
+        b = [a[0], a[1].detach().clone().requires_grad_()]
+        want, got = loss(*a, edges), fast(*b, edges)
+        same(want, got)
+        with events.listen(lambda kind, fields: told.append(fields["detail"]) if kind == "fallback" else None):
+            found = torch.autograd.grad(got, b[1])
+        same(torch.autograd.grad(want, a[1]), found)
+    assert not told
+
+
 def test_a_test_comes_before_what_relies_on_it() -> None:
     """The slice would read outside of its tensor: no kernel may run before the number is tested."""
 

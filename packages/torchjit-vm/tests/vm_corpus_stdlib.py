@@ -114,15 +114,22 @@ def name_parsing(name, x):
     )
 
 
-# The library code behind it differs between versions.
-@program("ab12cd", N(1), breaks=None)
-def regular_expressions(s, x):
+class Version(str):
+    """As `torch.__version__`: its text is what expressions look into."""
+
+    __slots__ = ()
+
+
+@program("ab12cd", Version("2.5.0"), N(1))
+def regular_expressions(s, version, x):
     return (
         re.sub(r"\d+", "-", s),
         re.match(r"[a-z]+", s).group(0),
         re.findall(r"\d", s),
         bool(re.search("zz", s)),
         re.compile("b").split(s),
+        re.match(r"(\d+)[.](\d+)", version).groups(),
+        bool(re.compile("dev").search(version)),
         x,
     )
 

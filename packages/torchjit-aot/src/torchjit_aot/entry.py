@@ -28,6 +28,7 @@ from torchjit_aot.refusals import BACKWARD_COMPILER
 from torchjit_aot.rewrites import FUSED, rewrite_graph, tell_rewrites
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import make_inference, make_training
+from torchjit_aot.saved_symbols import with_symbols
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
 from torchjit_aot.synthetic_bases import guard_history, guard_overlap
@@ -143,7 +144,7 @@ class _Compilation:
     def _training(self, joint: JointGraph, state: list[torch.Tensor]) -> Run:
         settings, name = self.settings, f"{self.settings.name}_forward"
         with phase("partition"):
-            partition = self._partition(joint)
+            partition = with_symbols(joint, self._partition(joint))
             forward = build_forward(joint, partition.saved, name)
 
             def build() -> BuiltGraph:

@@ -37,7 +37,7 @@ def merge_equal(joint: JointGraph) -> tuple[JointGraph, int]:
             continue
         key = _key(node)
         first = seen.get(key) if key is not None else None
-        if first is None or node in returned or first in returned:
+        if first is None or node in returned or first in returned or _is_sized_otherwise(node, first):
             if key is not None:
                 seen[key] = node
             continue
@@ -45,6 +45,12 @@ def merge_equal(joint: JointGraph) -> tuple[JointGraph, int]:
         gone[node] = first
         joint.graph.erase_node(node)
     return rename(joint, gone), len(gone)
+
+
+def _is_sized_otherwise(node: fx.Node, first: fx.Node) -> bool:
+    """Does it have symbols of its own, as each selection has that depends on data? What follows is made of them."""
+    a, b = node.meta.get("val"), first.meta.get("val")
+    return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and _numbers(a) != _numbers(b)
 
 
 def returned_storages(joint: JointGraph) -> set[fx.Node]:

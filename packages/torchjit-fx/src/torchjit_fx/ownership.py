@@ -103,6 +103,9 @@ _FLAGS: tuple[Any, ...] = tuple(
 )
 """What reads the flags of `torch.backends`."""
 
+_CPU_FACTS = tuple(found for name, found in vars(torch.cpu).items() if name.startswith("_is_") and callable(found))
+"""What the processor can do."""
+
 _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
     torch.is_tensor,
     torch.is_storage,
@@ -147,6 +150,8 @@ _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
     torch.cuda.get_device_properties,
     torch.cuda.current_device,
     _C._get_cpu_capability,
+    *_CPU_FACTS,
+    torch.backends.cudnn.version,
     *_FLAGS,
     _C._accelerator_getAccelerator,
     torch.amp.is_autocast_available,

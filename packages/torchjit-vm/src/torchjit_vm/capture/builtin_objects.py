@@ -37,6 +37,7 @@ from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
     Args,
+    AtomObject,
     BoundMethod,
     Const,
     DictValue,
@@ -278,6 +279,21 @@ def _substituting(function: Any) -> Builtin:
 for _function in (re.sub, re.subn):
     builtin(_function)(_substituting(_function))
     method(_function.__name__, re.Pattern)(_substituting(getattr(re.Pattern, _function.__name__)))
+
+
+def _search(function: Any) -> Builtin:
+    """Of constants, in one piece: the expression may not have been compiled yet."""
+
+    def run(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
+        plain = [atoms.base_of(arg) if type(arg) is AtomObject else arg for arg in args]
+        return computed(domain, function, plain, kwargs)
+
+    return run
+
+
+_SEARCHES: tuple[Any, ...] = (re.compile, re.match, re.search, re.fullmatch, re.findall, re.split)
+for _searching in _SEARCHES:
+    builtin(_searching)(_search(_searching))
 
 
 def _own_items(domain: CaptureDomain, value: Value) -> list[Value]:

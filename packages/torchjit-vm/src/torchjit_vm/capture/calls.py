@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
@@ -370,6 +371,10 @@ def _assume_constant(domain: CaptureDomain, function: Known, args: Args, kwargs:
 def _pure(domain: CaptureDomain, function: Known, args: Args, kwargs: Kwargs) -> Value:
     if args and type(args[0]) is AtomObject and atoms.c_base(getattr(function.obj, "__objclass__", object)) is not None:
         args = [atoms.base_of(args[0]), *args[1:]]  # C methods of str, int ... work on what the object is
+    if getattr(function.obj, "__objclass__", None) is re.Pattern:
+        args = [
+            atoms.base_of(arg) if type(arg) is AtomObject else arg for arg in args
+        ]  # and so do those that read a text
     if domain.library_values and len(args) == 1 and not kwargs:
         number = library_numbers.converted(domain, function.obj, args[0])
         if number is not None:
