@@ -68,7 +68,11 @@ def triton_texts(
         plan = self._plan(kernel, buffers, hints)
         variants = KernelVariants(kernel, buffers, plan, 90, {})
         text = variants.source(Variant(True, bool(variants.wide())))
-        made.append(CompiledKernel(kernel.name, kernel_comments(kernel, buffers, plan) + text, _never))
+        made.append(
+            CompiledKernel(
+                kernel.name, kernel_comments(variants.kernel, buffers, variants.plan, variants.given) + text, _never
+            )
+        )
     return made
 
 

@@ -31,7 +31,7 @@ from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton import rows_and_columns
 from torchjit_inductor.triton import unrolled as few
 from torchjit_inductor.triton.compile import jit_function
-from torchjit_inductor.triton.plan import Axis, TilePlan, make_plan
+from torchjit_inductor.triton.plan import make_plan
 from torchjit_inductor.triton.rows_and_columns import with_columns
 from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.split_reduction import split_program
@@ -279,39 +279,3 @@ def test_rows_that_are_walked_compile() -> None:
     source = kernel_source(walk, program.buffers, plan)
     loop = source.index("for row0 in range")
     assert source.index("total") < loop and source.count("evict_last") == 1 and source.index("evict_last") < loop
-
-
-def _looped(function: Callable[..., Any], shape: tuple[int, int]) -> tuple[Program, LoopKernel, TilePlan]:
-    """A kernel of rows that are walked 16 elements at a time."""
-    program = program_of(function, [torch.randn(*shape)])
-    (kernel,) = kernels_of(program)
-    return program, kernel, TilePlan(kernel.outer, (Axis("r", kernel.inner, 16, looped=True),), num_warps=1)
-
-
-AGAIN: dict[str, tuple[Callable[[Tensor], Any], int]] = {
-    "softmax": (lambda x: aten._softmax(x, 1, False), 1),
-    "normalised": (lambda x: (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + 1), 1),
-    "three runs": (lambda x: x / ((x - x.mean(1, keepdim=True)).abs().amax(1, keepdim=True) + 1), 1),
-    "the first place of what is found": (lambda x: (x.round() - x.round().amax(1, keepdim=True)).argmax(1), 0),
-    "running sums": (lambda x: (x - x.mean(1, keepdim=True)).cumsum(1), 0),
-}
-
-
-@pytest.mark.parametrize("name", AGAIN)
-def test_rows_that_are_read_again_are_read_from_their_end(name: str) -> None:
-    function, back = AGAIN[name]
-    program, kernel, plan = _looped(function, (20, 75))
-    source = kernel_source(kernel, program.buffers, plan)
-    assert source.count("for r_back in range(0, 75, 16):") == source.count("r_start = 64 - r_back") == back
-
-
-@pytest.mark.parametrize("name", AGAIN if INTERPRETING else [])
-def test_rows_read_from_their_end_compute_what_the_loops_mean(name: str) -> None:
-    program, kernel, plan = _looped(AGAIN[name][0], (20, 75))
-    memory = random_memory(kernel.buffers, program.buffers, torch.Generator().manual_seed(0))
-    want = {n: t.clone() for n, t in memory.items()}
-    evaluate_kernel(kernel, want)
-    source = kernel_source(kernel, program.buffers, plan, portable=True)
-    jit_function(source, function_name(kernel))[(20,)](*(memory[n] for n in kernel.buffers))
-    for buffer in kernel.writes:
-        torch.testing.assert_close(memory[buffer], want[buffer], rtol=2e-5, atol=2e-5)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
-from torchjit_inductor.ir.values import IN_ORDER, Value
+from torchjit_inductor.ir.values import Value
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
 from torchjit_inductor.triton.emit import Emitter, is_rounded, pointer_names
@@ -150,53 +150,29 @@ def _looped(emitter: Emitter) -> list[str]:
     reductions = [v for v in reductions if v not in merged_sums]
     passes = _passes(kernel, reductions)
     emitter.passes = sum(1 for reduced, stores in passes if reduced or stores)
-    back = False
     for number, (reduced, stores) in enumerate(passes):
         if not reduced and not stores:
             continue
         emitter.start_pass(last=number == len(passes) - 1)
-        back = not back and number > 0 and _any_order(reduced, kernel)
-        _write_pass(emitter, reducer, axis, reduced, stores, back=back)
+        _write_pass(emitter, reducer, axis, reduced, stores)
     statements = [emitter.store(s) for s in kernel.stores if s.outer]
     return emitter.head + statements
 
 
 def _write_pass(
-    emitter: Emitter, reducer: Reducer, axis: Axis, reduced: Sequence[Value], stores: Sequence[Store], *, back: bool
+    emitter: Emitter, reducer: Reducer, axis: Axis, reduced: Sequence[Value], stores: Sequence[Store]
 ) -> None:
-    """One run over an axis, behind what has been written so far: these reductions, and these stores. `back`: see `_loop_over`."""
+    """One run over an axis, behind what has been written so far: these reductions, and these stores."""
     opened = reducer.open(reduced)
     for value, names in opened:
         reducer.step(value, names)
     statements = [emitter.store(s) for s in stores]
-    loop, start = _loop_over(emitter.tile.size(axis.size), axis.block, back=back)
     barrier = _barrier(emitter.kernel) if stores else []
-    inside = start + emitter.tile.reduced("r_start") + emitter.body + barrier + statements
-    emitter.head.append(loop)
+    inside = emitter.tile.reduced("r_start") + emitter.body + barrier + statements
+    emitter.head.append(f"for r_start in range(0, {emitter.tile.size(axis.size)}, {axis.block}):")
     emitter.head += [_INDENT + line for line in inside]
     for value, names in opened:
         reducer.close(value, names)
-
-
-def _loop_over(size: str, block: int, *, back: bool) -> tuple[str, list[str]]:
-    """The line of a loop over blocks, and what gives `r_start` in it.
-
-    Args:
-        size: of the axis.
-        block: elements that it takes at once.
-        back: from the last block to the first: the cache still holds what the run before has read last.
-    """
-    if not back:
-        return f"for r_start in range(0, {size}, {block}):", []
-    last = str((int(size) - 1) // block * block) if size.isdecimal() else f"({size} - 1) // {block} * {block}"
-    return f"for r_back in range(0, {size}, {block}):", [f"r_start = {last} - r_back"]
-
-
-def _any_order(reduced: Sequence[Value], kernel: LoopKernel) -> bool:
-    """May a run over the axis take the blocks in any order? Means count on full blocks, and positions and running sums on order."""
-    if any(v.op in IN_ORDER for v in kernel.values):
-        return False
-    return all(v.data in ("sum", "prod", "max", "min", "any", "all") for v in reduced)
 
 
 def _passes(kernel: LoopKernel, reductions: Sequence[Value]) -> list[tuple[list[Value], list[Store]]]:
