@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -82,6 +82,7 @@ def test_files_and_functions(backend: str, name: str) -> None:
 @BACKENDS
 @settings(max_examples=6, deadline=None)
 @given(name=NAMES)
+@example(name="\udc80")
 def test_attributes_and_keys(backend: str, name: str) -> None:
     class Module(nn.Module):
         def __init__(self) -> None:

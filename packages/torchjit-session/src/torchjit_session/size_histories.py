@@ -91,9 +91,9 @@ def described_modules(region: torchjit_vm.Region, slots: tuple[Any, ...]) -> str
     digest, found = hashlib.sha256(), False
     for place, module in _modules_near(region, slots):
         found = True
-        digest.update(f"\n{place}".encode())
+        digest.update(f"\n{place}".encode("utf-8", "surrogatepass"))
         for line in _lines(module):
-            digest.update(line.encode())
+            digest.update(line.encode("utf-8", "surrogatepass"))
     return digest.hexdigest() if found else ""
 
 
