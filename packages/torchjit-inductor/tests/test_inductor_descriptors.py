@@ -65,14 +65,14 @@ class Driver:
 def _launchers(driver: Driver) -> list[Any]:
     """Of one kernel with two addresses and a descriptor of the second: through C, and through ctypes."""
 
-    def load(aligned: bool) -> LoadedKernel:
+    def load(code: int) -> LoadedKernel:
         return LoadedKernel(driver.launch, 5, CODE, lambda error, retry: None, driver.encode)
 
     def place(function: Any) -> int:
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
     fast = cuda.c_launcher(place(driver.launch), load, 0, 2, 9, lambda: place(driver.encode))
-    slow = load(True)
+    slow = load(1)
     return [lambda *a: slow(9, 0, *a), *([] if fast is None else [fast])]
 
 

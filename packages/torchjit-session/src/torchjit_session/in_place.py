@@ -44,10 +44,11 @@ def _moved(module: torch.nn.Module, start: Callable[..., FrontDoor]) -> Callable
     if name is None:
         return None
     method: Any = getattr(module, name)
+    plain: Any = torch.nn.Module
     door = start(method.__func__, type(module).__qualname__, of_object=True)
 
     def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return torch.nn.Module._call_impl(self, *args, **kwargs)
+        return plain._call_impl(self, *args, **kwargs)
 
     call._torchjit_door = door  # type: ignore[attr-defined]  # for who asks what was compiled
     module.__dict__[name] = types.MethodType(door, module)
