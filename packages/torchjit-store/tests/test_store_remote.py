@@ -125,7 +125,7 @@ class Broken:
 
 
 @pytest.mark.parametrize(
-    "broken", [Broken(PermissionError("no access")), Broken(RuntimeError("credentials")), Broken(None, 0.4)]
+    "broken", [Broken(PermissionError("no access")), Broken(RuntimeError("credentials")), Broken(None, 3.0)]
 )
 def test_errors_are_told_once_and_are_the_last(broken: Broken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remotes, "SECONDS", 0.1)
@@ -136,19 +136,19 @@ def test_errors_are_told_once_and_are_the_last(broken: Broken, tmp_path: Path, m
         assert contents(used) == []
         assert entry_folder(used).write(KEY, {}, b"mine") is not None
         assert contents(used) == [b"mine"]
-    assert len(told) == 1 and broken.asked == 1 and time.monotonic() - start < 0.35
+    assert len(told) == 1 and broken.asked == 1 and time.monotonic() - start < 2.5
 
 
 def test_a_program_s_end_waits_a_little_for_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = Broken(None, 0.5)
+    slow = Broken(None, 5.0)
     monkeypatch.setattr(RemoteEntries, "_opened", lambda self, key: (slow, "path"))
     folder = entry_folder(settings(tmp_path, "one", "memory://slow"))
     start = time.monotonic()
     assert folder.write(KEY, {}, b"x") is not None
-    assert time.monotonic() - start < 0.4
+    assert time.monotonic() - start < 2
     assert isinstance(folder._remote, RemoteEntries)
     folder._remote.finish(0.1)
-    assert time.monotonic() - start < 0.6
+    assert time.monotonic() - start < 4
 
 
 def test_no_such_file_system(tmp_path: Path) -> None:
