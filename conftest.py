@@ -71,13 +71,33 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --one-a-file, for a second run of tests that have run whole elsewhere, and --seconds."""
+    """Add --one-a-file, for a second run of tests that have run whole elsewhere, --seconds and --failures."""
     parser.addoption("--one-a-file", action="store_true", help="the first test of each file only")
     parser.addoption(
         "--seconds",
         metavar="FILE",
         help="append each test's processor seconds, its processes' included, as tools/test_seconds.py reads them",
     )
+    parser.addoption("--failures", metavar="FILE", help="append what fails at once: a run that is cut off has told it")
+
+
+class _FailuresAtOnce:
+    """Each failure with its text as it happens, not at the end: a borrowed machine may be gone by then."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            with open(self.file, "a", errors="backslashreplace") as lines:
+                lines.write(f"FAILED {report.nodeid} ({report.when})\n{report.longreprtext}\n\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of parallel processes the one that started the others hears of every test."""
+    file = config.getoption("failures")
+    if file and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAtOnce(file))
 
 
 def _spent() -> float:
