@@ -59,6 +59,22 @@ def test_advice_is_the_line_to_write() -> None:
     assert "lie in memory alike" in strided.compiled.stats.recompiles[0].advice
 
 
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_the_last_token_of_a_sequence_that_grows(sequences: int) -> None:
+    """One row of something wider lies in memory as far apart as that is wide, also where there is no second row."""
+
+    def last(ids: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
+        return ids * 2, ids.stride()
+
+    fast: Any = torchjit.compile(last, backend="eager", fullgraph=True)
+    for length in (5, 6, 7, 20):
+        ids = torch.arange(sequences * length).view(sequences, length)[:, -1:]
+        doubled, stride = fast(ids)
+        torch.testing.assert_close(doubled, ids * 2)
+        assert stride == (length, 1)
+    assert len(fast.compiled.stats.regions) == 2
+
+
 def test_state_that_the_first_call_makes_is_told_by_a_name_not_by_its_numbers() -> None:
     weight = torch.nn.Parameter(torch.ones(3, 3))
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)

@@ -294,7 +294,7 @@ class TensorDomain:
                     self.numbers.unseen(sizes[i])
         else:
             sizes = tuple([self.sizes.size(n, path.size(i)) for i, n in enumerate(real)])
-        if obj.is_contiguous() and all(type(n) is int for n in sizes):
+        if all(type(n) is int for n in sizes) and obj.is_contiguous() and 1 not in real:
             return sizes, obj.stride()
         return sizes, tuple(self.numbers.strides(sizes, real, obj.stride(), path, location))
 

@@ -404,8 +404,10 @@ class Recorder:
 
     def add_number(self, fn: Function, args: RawArgs, capture: CaptureContext) -> Step:
         """Record Python arithmetic on numbers."""
+        self._check_reach(Arguments(args, {}), capture)
         stack = capture.stack()
         step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
+        step.scope = self.scope
         self.steps.append(step)
         return step
 

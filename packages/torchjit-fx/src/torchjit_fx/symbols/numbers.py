@@ -308,8 +308,8 @@ class SymbolicNumbers:
                 actual = self.sizes.size(real_strides[dim], path.stride(dim), dynamic=True)
                 self.sizes.laid_out(eq(as_expr(actual), expected), location)
                 strides[dim] = expected
-            elif real_strides[dim] != dense[dim] and real_sizes[dim] != 1:
-                # A slice of something wider: that width may vary on its own.
+            elif real_strides[dim] != dense[dim]:
+                # A slice of something wider: that width may vary on its own, also where the slice is one row (`ids[:, -1:]`).
                 strides[dim] = self.sizes.size(real_strides[dim], path.stride(dim))
             length = real_strides[dim] * real_sizes[dim]
             if type(strides[dim]) is not int or type(sizes[dim]) is not int:
