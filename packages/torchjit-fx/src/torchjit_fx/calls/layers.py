@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from torchjit_fx import breaks
 from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.leaves import Raw, TensorLeaf
 
@@ -26,3 +27,12 @@ def _dropout(call: Call) -> Raw:
     return (
         given["input"] if training is False and known and isinstance(given.get("input"), TensorLeaf) else NotImplemented
     )
+
+
+@call_rule(torch.fused_moving_avg_obs_fake_quant)
+def _observe_and_quantize(call: Call) -> Raw:
+    """The first call for each channel gives the observer's buffers their sizes, of which fakes know nothing."""
+    seen = call.kwargs.get("running_min", call.args[3] if len(call.args) > 3 else None)
+    if isinstance(seen, TensorLeaf) and 0 in seen.record.sizes:
+        raise call.broken(breaks.METADATA_MUTATION, "the buffers of an observer that has seen nothing yet")
+    return NotImplemented
