@@ -432,13 +432,13 @@ def _rows_kernel() -> tuple[LoopKernel, dict[str, Buffer]]:
 def test_plans_descend_reject_what_is_wrong_and_are_kept(tmp_path: Path) -> None:
     kernel, buffers = _rows_kernel()
     plan = make_plan(kernel, buffers, {})
-    (block,), warps, _ = shape_of(plan)
+    (block,), warps, *_ = shape_of(plan)
     asked: list[tuple[int, int]] = []
 
     def timed(plans: Sequence[TilePlan]) -> list[Any]:
         found: list[Any] = []
         for each in plans:
-            (b,), w, _ = shape_of(each)
+            (b,), w, *_ = shape_of(each)
             asked.append((b, w))
             if w == warps * 2:
                 found.append((1e-9, [torch.full((4,), 2.0)]))  # the fastest, and wrong

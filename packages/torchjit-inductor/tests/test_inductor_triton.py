@@ -344,6 +344,11 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
     assert [(a.name, a.block) for a in picked.axes] == [("x", 512)]
     for width, batch, block in ((4096, 128, 64), (4096, 8, 32), (4095, 128, 32)):
         assert [a.block for a in plan(lambda x: x.sum(1), (batch, 512, width)).axes] == [block, 128]
+    # Rows that begin anywhere, near and far.
+    for rows, warps in ((512, 8), (4096, 4)):
+        odd = plan(lambda x: x.sum(1), (128, rows, 4095))
+        assert (odd.num_warps, odd.from_first, [a.block for a in odd.axes]) == (warps, warps == 4, [32, 128])
+    assert not plan(lambda x: x.sum(1), (128, 4096, 4096)).from_first
     assert [a.block for a in plan(lambda x: x.argmax(1), (128, 512, 4096)).axes] == [32, 128]
     short = plan(lambda x: x.amax(0), (4, 1024, 32768))
     assert ([a.block for a in short.axes], short.num_warps) == ([512, 4], 4)
@@ -407,12 +412,13 @@ NUMERIC = [
     *((n, False) for n, c in CASES.items() if c.portable and n not in AGAIN),
     *(pytest.param(n, False, marks=pytest.mark.slow) for n in AGAIN),
     *((n, True) for n in WIDE),
+    *((n, "from first") for n in WIDE),
 ]
 
 
 # In an ordinary run there is nothing to collect: the process that the last test starts does.
 @pytest.mark.parametrize(("name", "wide"), NUMERIC if INTERPRETING else [], ids=str)
-def test_kernels_compute_what_the_ir_means(name: str, wide: bool) -> None:
+def test_kernels_compute_what_the_ir_means(name: str, wide: bool | str) -> None:
     program = program_of(CASES[name])
     generator = torch.Generator().manual_seed(0)
     memory: dict[str, torch.Tensor] = {}
@@ -422,7 +428,7 @@ def test_kernels_compute_what_the_ir_means(name: str, wide: bool) -> None:
         memory |= random_memory(fresh, program.buffers, generator)
         expected = {n: t.clone() for n, t in memory.items()}
         evaluate_kernel(kernel, expected)
-        _run(kernel, program.buffers, memory, wide)
+        _run(kernel, program.buffers, memory, bool(wide), from_first=wide == "from first")
         for buffer in kernel.writes:
             torch.testing.assert_close(memory[buffer], expected[buffer], rtol=2e-5, atol=2e-5, equal_nan=True)
 
@@ -571,7 +577,32 @@ def test_tiles_of_half_as_many_rows_compute_what_the_ir_means(monkeypatch: pytes
         torch.testing.assert_close(memory[name], expected[name], rtol=2e-5, atol=2e-5)
 
 
-def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch.Tensor], wide: bool) -> None:
+@pytest.mark.parametrize("kept", [40, 128, 301] if INTERPRETING else [])
+@pytest.mark.parametrize(
+    "function", [lambda x: F.layer_norm(x, (301,)), lambda x: x.softmax(1), lambda x: x.cumsum(1) - x.amax(1)[:, None]]
+)
+def test_rows_whose_ends_are_kept_compute_what_the_ir_means(function: Callable[..., Any], kept: int) -> None:
+    program = program_of(_case(function, (5, 301)))
+    (kernel,) = map(merged, kernels_of(program))
+    memory = random_memory(kernel.buffers, program.buffers, torch.Generator().manual_seed(0))
+    expected = {n: t.clone() for n, t in memory.items()}
+    evaluate_kernel(kernel, expected)
+    plan = TilePlan(kernel.outer, (Axis("r", kernel.inner, 64, looped=True),), 1, kept=kept)
+    source = kernel_source(kernel, program.buffers, plan, portable=True)
+    assert source.count("in range(192, 301, 64)") == (kept == 128)
+    jit_function(source, function_name(kernel))[(5,)](*(memory[n] for n in kernel.buffers))
+    for name in kernel.writes:
+        torch.testing.assert_close(memory[name], expected[name], rtol=2e-5, atol=2e-5)
+
+
+def _run(
+    kernel: LoopKernel,
+    buffers: dict[str, Buffer],
+    memory: dict[str, torch.Tensor],
+    wide: bool,
+    *,
+    from_first: bool = False,
+) -> None:
     stages, scratch = split(merged(kernel), buffers, {})
     every = {**buffers, **{s.name: s for s in scratch}}
     held = dict(memory)
@@ -579,7 +610,7 @@ def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch
         held[made.name] = torch.full((made.span.evaluate({}),), 77).to(made.dtype)
     for stage in stages:
         stage.verify(every)
-        plan = make_plan(stage, every, {})
+        plan = attrs.evolve(make_plan(stage, every, {}), from_first=from_first)
         source = kernel_source(stage, every, plan, wide=wide, portable=True)
         function = jit_function(source, function_name(stage))
         function[(plan.programs.evaluate({}),)](*(held[name] for name in stage.buffers))

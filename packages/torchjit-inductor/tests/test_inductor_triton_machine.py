@@ -166,7 +166,12 @@ def test_large_kernels_load_wide_and_do_not_spill(name: str, arch: int, tmp_path
     used = resources(code, tmp_path)
     assert registers_of(code.cubin) == used["REG"]
     assert used["STACK"] <= (0 if arch == 90 else 16) and used["LOCAL"] == 0, used
-    assert used["REG"] * code.threads <= 65536 // 2, f"two programs do not fit on a multiprocessor: {used}"
+    # A batch norm's cache has room for one program of each multiprocessor.
+    programs = 1 if name == "batch_norm" else 2
+    assert 65536 // used["REG"] // code.threads >= programs, (
+        f"{programs} programs do not fit on a multiprocessor: {used}"
+    )
+    assert programs == 2 or used["REG"] * code.threads > 65536 // 2
 
 
 @pytest.mark.parametrize(
@@ -194,6 +199,15 @@ def test_elements_that_share_a_divisor_take_one_slow_operation_each(columns: int
 def test_few_programs_that_read_twice_are_large() -> None:
     function, inputs = LARGE["batch_norm"]
     (kernel,), _ = compile_function(function, *inputs)
+    # One on each multiprocessor, in two turns; the cache keeps half of each row for the second reading, which begins there.
+    assert "16384 of 262144 reduced; 32 warps; programs: 256" in kernel.source
+    runs = [line.strip() for line in kernel.source.splitlines() if line.strip().startswith("for ")]
+    assert runs == [f"for r_start in range({n}, {n + 131072}, 16384):" for n in (0, 131072)] + [
+        "for r_left in range(0, 262144, 16384):"
+    ]
+    hints = re.findall(r"tl\.(load|store)\(.*eviction_policy=\"(\w+)\"", kernel.source)
+    assert hints == [("load", "evict_first"), ("load", "evict_last"), ("load", "evict_first"), ("store", "evict_first")]
+    (kernel,), _ = compile_function(function, ((24, 256, 64, 128), F32))
     assert "16 warps; programs: 256" in kernel.source
     (kernel,), _ = compile_function(function, ((32, 1024, 64, 128), BF))
     assert " 8 warps; programs: 1024" in kernel.source

@@ -1,4 +1,4 @@
-"""Coordinate descent over a kernel's plan: tile sizes and warps, one step at a time, for as long as the kernel gets faster.
+"""Coordinate descent over a kernel's plan: tile sizes, warps, addresses, one step at a time, for as long as the kernel gets faster.
 
 The plans of `plan.py` come from a table. `coordinate_descent_tuning` measures each kernel of fixed size with its
 neighbours instead; a plan counts only if its results are those of the table's plan. What was found is kept on disk.
@@ -28,22 +28,22 @@ LARGEST = 32768
 TOLERANCE = 1e-3
 """Largest distance between the results of two plans, relative to their norm: sums in another order."""
 
-Shape = tuple[tuple[int, ...], int, int]
-"""Block of each axis, warps, stages: what of a plan is varied."""
+Shape = tuple[tuple[int, ...], int, int, bool, int]
+"""Block of each axis, warps, stages, whether addresses are counted from the first element, what is kept: what of a plan is varied."""
 Timed = Callable[[Sequence[TilePlan]], Sequence[tuple[float, Sequence[torch.Tensor]] | str]]
 """Seconds and results of the kernel under each plan, or why it does not run."""
 
 
 def shape_of(plan: TilePlan) -> Shape:
     """What of the plan is varied."""
-    return tuple(a.block for a in plan.axes), plan.num_warps, plan.num_stages
+    return tuple(a.block for a in plan.axes), plan.num_warps, plan.num_stages, plan.from_first, plan.kept
 
 
 def reshaped(plan: TilePlan, shape: Shape) -> TilePlan:
-    """The plan with these blocks, warps and stages."""
-    blocks, warps, stages = shape
+    """The plan of this shape."""
+    blocks, warps, stages, from_first, kept = shape
     axes = tuple(attrs.evolve(a, block=b) for a, b in zip(plan.axes, blocks, strict=True))
-    return attrs.evolve(plan, axes=axes, num_warps=warps, num_stages=stages)
+    return attrs.evolve(plan, axes=axes, num_warps=warps, num_stages=stages, from_first=from_first, kept=kept)
 
 
 def neighbours(plan: TilePlan) -> list[TilePlan]:
@@ -64,6 +64,16 @@ def _steps(plan: TilePlan) -> Iterator[TilePlan]:
         for stages in (plan.num_stages - 1, plan.num_stages + 1):
             if 1 <= stages <= 4:
                 yield attrs.evolve(plan, num_stages=stages)
+        yield attrs.evolve(plan, from_first=not plan.from_first)
+        yield from (attrs.evolve(plan, kept=kept) for kept in _other_ends(plan))
+
+
+def _other_ends(plan: TilePlan) -> Iterator[int]:
+    """More or less to keep of each row: nothing in particular, a quarter, a half, all."""
+    size = plan.axes[0].size.value if len(plan.axes) == 1 else None
+    steps = [0] if size is None else [0, size // 4, size // 2, size]
+    near = min(range(len(steps)), key=lambda n: abs(steps[n] - plan.kept))
+    yield from steps[max(near - 1, 0) : near] + steps[near + 1 : near + 2]
 
 
 def _may_have(axis: Axis, block: int) -> bool:
@@ -106,8 +116,8 @@ class PlanTuner:
         if self._left() <= 0:
             return plan
         found = self._descend(kernel, plan, timed)
-        blocks, warps, stages = shape_of(found)
-        store.put(name, [list(blocks), warps, stages])
+        blocks, *rest = shape_of(found)
+        store.put(name, [list(blocks), *rest])
         return found
 
     def _descend(self, kernel: LoopKernel, plan: TilePlan, timed: Timed) -> TilePlan:
@@ -148,8 +158,8 @@ class PlanTuner:
 
 def shape_from_disk(held: Any) -> Shape:
     """A shape as `Measurements` gives it."""
-    blocks, warps, stages = held
-    return tuple(int(b) for b in blocks), int(warps), int(stages)
+    blocks, warps, stages, from_first, kept = held
+    return tuple(int(b) for b in blocks), int(warps), int(stages), bool(from_first), int(kept)
 
 
 def _difference(made: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> str:
@@ -167,4 +177,5 @@ def _difference(made: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) ->
 
 def _words(plan: TilePlan) -> str:
     tile = " x ".join(f"{a.name} {a.block}" for a in plan.axes) or "one element"
-    return f"{tile}, {plan.num_warps} warps, {plan.num_stages} stages"
+    more = (", from the first" if plan.from_first else "") + (f", {plan.kept} kept" if plan.kept else "")
+    return f"{tile}, {plan.num_warps} warps, {plan.num_stages} stages{more}"

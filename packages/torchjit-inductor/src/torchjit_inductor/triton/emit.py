@@ -14,7 +14,7 @@ from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, HALF
 from torchjit_inductor.ir.intervals import Intervals
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, flat_index
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.operations import identity
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value, substitute
 from torchjit_inductor.triton.expressions import triton_text
@@ -135,6 +135,7 @@ class Emitter:
         self.body: list[str] = []
         self.last_pass = True
         self.passes = 1
+        self.keeps = True  # what this run reads, for the next one
         self.streaming = False  # mark what is read once, too: for experiments
         self._names: dict[object, str] = {}
         self._body_names: dict[object, str] = {}
@@ -166,11 +167,16 @@ class Emitter:
         reduced = self.plan.reduced
         return reduced is not None and reduced.looped and reduced.name in axes
 
-    def start_pass(self, last: bool) -> None:
-        """Begin another run over the looped axis: nothing of the body is known."""
+    def start_pass(self, last: bool, keeps: bool = True) -> None:
+        """Begin another run over the looped axis, or another part of one: nothing of the body is known.
+
+        Args:
+            last: no run follows.
+            keeps: the cache should keep what is read, if one does.
+        """
         self.body = []
         self._body_names = {}
-        self.last_pass = last
+        self.last_pass, self.keeps = last, keeps
 
     def fresh(self, prefix: str = "v") -> str:
         """A new name."""
@@ -406,13 +412,18 @@ class Emitter:
         return self.tile.spread(self._index(index, self._bound(binders, positions)), have, want)
 
     def _index(self, index: Expr, bound: Mapping[Symbol, str]) -> str:
-        for axis in self.plan.axes:
-            # All loops of an axis, walked as one: the position along it, of which Triton knows that neighbours are neighbours.
-            if len(axis.loops) > 1 and axis.loops[-1].symbol in index.symbols:
-                rest = index - flat_index(axis.loops)
-                if rest.symbols.isdisjoint(v.symbol for v in axis.loops):
-                    index = rest + as_expr(Symbol(axis.name))
-        return triton_text(index, lambda s: bound.get(s, s.name))
+        return triton_text(self.tile.along_axes(index), lambda s: bound.get(s, s.name))
+
+    def _address(
+        self, buffer: str, index: Expr, binders: Sequence[Symbol], positions: Sequence[Value], want: Axes
+    ) -> str:
+        """Where a load or store accesses memory, as a tensor that varies along `want`."""
+        split = self.tile.from_first(self.tile.along_axes(index)) if self.plan.from_first and not positions else None
+        if split is None:
+            return f"{self.pointers[buffer]} + ({self._spread_index(index, binders, positions, want)})"
+        first, lanes = split
+        distance = self.tile.spread(lanes, self.tile.symbol_axes(index.symbols), want)
+        return f"{self.pointers[buffer]} + ({first}) + ({distance})"
 
     def as_stored(self, value: Value, want: Axes) -> str:
         """A 16-bit operand of a product, as a tile of the type that it has in memory.
@@ -431,14 +442,14 @@ class Emitter:
     def _load(self, value: Value, *, stored: bool = False) -> str:
         data, want = value.data, self.axes(value)
         positions = value.args[: len(data.binders)]
-        index = self._spread_index(data.index, data.binders, positions, want)
         masks = self.tile.masks(want)
         # Triton has no conversion from integers to 8-bit floats.
         other = "0.0" if self.buffers[data.buffer].dtype in EIGHT_BIT_FLOATS else "0"
         if data.masked:
             masks.append(self.tile.spread(self.value(value.args[-1]), self.axes(value.args[-1]), want))
             other = _number(data.other)
-        pointer, policy = f"{self.pointers[data.buffer]} + ({index})", "" if stored else self._policy(value, want)
+        pointer = self._address(data.buffer, data.index, data.binders, positions, want)
+        policy = "" if stored else self._policy(value, want)
         hint = f', eviction_policy="{policy}"' if policy else ""
         widen = ".to(tl.float32)" if self.buffers[data.buffer].dtype in HALF and not stored else ""
         ends = None if data.masked or positions else self._wide_and_rest(data.buffer, data.index, masks)
@@ -482,22 +493,21 @@ class Emitter:
         if any(v.symbol not in value.symbols for v in self.kernel.outer) or want != self.tile.all_axes:
             return "evict_last"
         if self.in_body(want) and self.passes > 1:
-            return "evict_first" if self.last_pass else "evict_last"
+            return "evict_last" if self.keeps and not self.last_pass else "evict_first"
         return "evict_first" if self.streaming else ""
 
     def store_total(self, store: Store, total: str) -> str:
         """The statement that stores what a loop has summed up under a name, an element for each of the tile."""
         want = self.tile.all_axes
         masks = self.tile.masks(want)
-        pointer = f"{self.pointers[store.buffer]} + ({self._spread_index(store.index, (), (), want)})"
+        pointer = self._address(store.buffer, store.index, (), (), want)
         return f"tl.store({', '.join([pointer, total, *([' & '.join(masks)] if masks else [])])})"
 
     def store(self, store: Store) -> str:
         """The statement of a store, after its value's statements have been written."""
         want = self.tile.parallel if store.outer else self.tile.all_axes
         value = self.tile.spread(self.value(store.value), self.axes(store.value), want)
-        index = self._spread_index(store.index, store.binders, store.positions, want)
-        pointer = f"{self.pointers[store.buffer]} + ({index})"
+        pointer = self._address(store.buffer, store.index, store.binders, store.positions, want)
         masks = self.tile.masks(want)
         arguments = [pointer, value]
         ends = (
@@ -509,6 +519,8 @@ class Emitter:
             return "; ".join(f"tl.store({pointer}, {value}, {mask})" for mask in ends)
         if masks:
             arguments.append(("mask=" if store.mode == "add" else "") + " & ".join(masks))
+        if self.plan.kept and store.mode == "set" and not store.outer:
+            arguments.append('eviction_policy="evict_first"')  # what is kept must not make room for it
         if store.mode == "add":
             return f'tl.atomic_add({", ".join(arguments)}, sem="relaxed")'
         return f"tl.store({', '.join(arguments)})"

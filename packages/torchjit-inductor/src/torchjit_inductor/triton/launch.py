@@ -18,11 +18,10 @@ from torchjit_inductor.triton.cuda import KernelDriver
 from torchjit_inductor.triton.dot import DESCRIPTORS
 from torchjit_inductor.triton.emit import pointer_names
 from torchjit_inductor.triton.occupancy import settled
-from torchjit_inductor.triton.plan import TilePlan
+from torchjit_inductor.triton.plan import NARROW, TilePlan
 from torchjit_inductor.triton.size_arguments import values_of
 from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.specialisations import (
-    NARROW,
     LaunchFacts,
     Specialisations,
     Variant,

@@ -20,6 +20,7 @@ from torchjit_inductor.ir.values import IN_ORDER, Value
 __all__ = [
     "CACHED",
     "MULTIPROCESSORS",
+    "NARROW",
     "Axis",
     "TilePlan",
     "make_plan",
@@ -33,7 +34,10 @@ MULTIPROCESSORS = 132
 PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
 THREADS = 2048  # that a multiprocessor runs at once
 CACHED = 40 * 2**20  # bytes that a second pass finds in the cache (of 50 or 60 MiB)
+ENDS = 34 * 2**20  # bytes that it keeps while others pass through it: of 512 KiB a row half was faster than all
 ALONE = 16384  # elements of four bytes in a tile, so that two programs of 32 warps do not fit onto a multiprocessor
+NARROW = 2**31 - 2**20
+"""Extent from which on positions need 64 bits: those of the last tile may lie a little beyond the end."""
 WINDOW = 6  # reads of one tensor for an element of the result
 WELFORD_LINE = 256  # bytes of a row of four-byte elements that a program of columns takes where it joins means
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
@@ -88,6 +92,9 @@ class TilePlan:
         registers: that a thread may have at most; 0: as many as the compiler likes.
         by_element: neighbouring threads take neighbouring elements, rather than 16 bytes each.
         walked: the loop that each program walks, one iteration after the other, and over which stores sum up.
+        from_first: addresses are those of a tile's first element, of 64 bits where positions are, plus distances of 32 bits.
+        kept: so many elements at the end of each row the cache is to keep for the last of several runs over it, which begins there;
+            0: all, and each run begins at the beginning.
     """
 
     program_loops: tuple[LoopVar, ...]
@@ -97,6 +104,8 @@ class TilePlan:
     registers: int = 0
     by_element: bool = False
     walked: LoopVar | None = None
+    from_first: bool = False
+    kept: int = 0
 
     @property
     def reduced(self) -> Axis | None:
@@ -329,6 +338,8 @@ def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
     warps = max(1, min(8, block // 256))
     if warps == 8 and facts.itemsize == 4 and _fits_alone(facts):
         return TilePlan(kernel.outer, (Axis("r", kernel.inner, ALONE, looped=True),), num_warps=32)
+    if warps == 8 and facts.itemsize == 2 and _ends_fit(facts):
+        return TilePlan(kernel.outer, (Axis("r", kernel.inner, ALONE, looped=True),), num_warps=32, kept=_end(facts))
     more = _larger(facts, warps, block) if warps == 8 else 1
     r = Axis("r", kernel.inner, block * more, looped=True)
     return TilePlan(kernel.outer, (r,), num_warps=warps * more)
@@ -355,6 +366,24 @@ def _fits_alone(facts: _Facts) -> bool:
     if not most > MULTIPROCESSORS or not MULTIPROCESSORS * each <= CACHED < 2 * MULTIPROCESSORS * each:
         return False
     return _waste(facts.count(facts.kernel.inner), ALONE) <= 1.15
+
+
+def _ends_fit(facts: _Facts) -> bool:
+    """Does the cache hold half of each row at least, with one program on each multiprocessor, and are there two turns of them?
+
+    Measured for a batch norm of 256 channels of 512 KiB; where there are more turns, other plans have not been compared.
+    """
+    length = facts.count(facts.kernel.inner)
+    if not two_each(facts.count(facts.kernel.outer)) or _waste(length, ALONE) > 1.15 or length > 2 * _end(facts):
+        return False
+    programs = facts.count(facts.kernel.outer)
+    once = _resident_bytes(facts, 32) == min(programs, 2 * MULTIPROCESSORS) * length * facts.itemsize
+    return once and MULTIPROCESSORS * length * facts.itemsize > CACHED
+
+
+def _end(facts: _Facts) -> int:
+    """Elements at the end of a row, in whole blocks, that the cache keeps of each multiprocessor's while the beginning passes through it."""
+    return ENDS // MULTIPROCESSORS // facts.itemsize // ALONE * ALONE
 
 
 def _resident_bytes(facts: _Facts, warps: int) -> int:
@@ -455,8 +484,22 @@ def _column_plan(facts: _Facts) -> TilePlan:
     if several and looped and rows * columns == 4096 and two_each(_column_programs(facts, columns)):
         # All of them run at once if a thread has 64 registers, with 8 elements of each tensor.
         return TilePlan(kernel.outer[:-1], axes, num_warps=16, registers=64)
+    if looped and (columns, rows) == (32, 128) and _adds_far_rows(facts, large):
+        return TilePlan(kernel.outer[:-1], axes, num_warps=4, from_first=True)
     warps = max(1, min(8, rows * columns // (1024 if _joins_means(kernel) else 512)))
     return TilePlan(kernel.outer[:-1], axes, num_warps=warps)
+
+
+def _adds_far_rows(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
+    """Are rows that begin anywhere added up, in a tensor whose positions need 64 bits?
+
+    No access is wide there, so that each element has an address of its own, which costs more than the sum: 3.64 ms by addresses of 64 bits
+    and 8 warps, 3.02 by those from the first element and 4 (3.29 with 8, 4.01 by the former and 4).
+    """
+    if not _adds_one_tensor(facts, large) or facts.itemsize != 4:
+        return False
+    far = any(estimate(facts.buffers[name].span, facts.hints) >= NARROW for name, _ in large)
+    return far and not any(_begins_evenly(facts, index, facts.kernel.outer[-1]) for _, index in large)
 
 
 def _column_tile(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> tuple[int, int]:

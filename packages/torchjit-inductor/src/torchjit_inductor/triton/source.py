@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
 from torchjit_inductor.triton.emit import Emitter, is_rounded, pointer_names
@@ -164,15 +164,38 @@ def _write_pass(
 ) -> None:
     """One run over an axis, behind what has been written so far: these reductions, and these stores."""
     opened = reducer.open(reduced)
-    for value, names in opened:
-        reducer.step(value, names)
-    statements = [emitter.store(s) for s in stores]
-    barrier = _barrier(emitter.kernel) if stores else []
-    inside = emitter.tile.reduced("r_start") + emitter.body + barrier + statements
-    emitter.head.append(f"for r_start in range(0, {emitter.tile.size(axis.size)}, {axis.block}):")
-    emitter.head += [_INDENT + line for line in inside]
+    for start, end, keeps in _parts_of_run(emitter, axis):
+        emitter.start_pass(emitter.last_pass, keeps)
+        for value, names in opened:
+            reducer.step(value, names)
+        statements = [emitter.store(s) for s in stores]
+        barrier = _barrier(emitter.kernel) if stores else []
+        inside = emitter.tile.reduced("r_start") + emitter.body + barrier + statements
+        if _begins_at_end(emitter, axis, reduced):
+            last = ((axis.size.value or 1) - 1) // axis.block * axis.block
+            emitter.head.append(f"for r_left in range(0, {end}, {axis.block}):")
+            inside.insert(0, f"r_start = {last} - r_left")
+        else:
+            emitter.head.append(f"for r_start in range({start}, {end}, {axis.block}):")
+        emitter.head += [_INDENT + line for line in inside]
     for value, names in opened:
         reducer.close(value, names)
+
+
+def _parts_of_run(emitter: Emitter, axis: Axis) -> list[tuple[int, str, bool]]:
+    """Start and end of each part of a run over an axis, and whether the cache should keep it: most often the run as a whole."""
+    end, kept, size = emitter.tile.size(axis.size), emitter.plan.kept, axis.size.value
+    if not kept or emitter.last_pass or size is None:
+        return [(0, end, True)]
+    start = max(0, -(-size // axis.block) - kept // axis.block) * axis.block
+    return [(0, str(start), False), (start, end, True)] if 0 < start < size else [(0, end, start == 0)]
+
+
+def _begins_at_end(emitter: Emitter, axis: Axis, reduced: Sequence[Value]) -> bool:
+    """Does a run begin at the end of the axis, of which the cache has most?"""
+    if not emitter.plan.kept or not emitter.last_pass or reduced or axis.size.value is None:
+        return False
+    return not any(v.op in IN_ORDER for v in emitter.kernel.values)
 
 
 def _passes(kernel: LoopKernel, reductions: Sequence[Value]) -> list[tuple[list[Value], list[Store]]]:

@@ -16,13 +16,11 @@ from torchjit_core.storing import made_by, maker
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.triton.compile import MachineCode, Recipe, once
 from torchjit_inductor.triton.cuda import ALIGNED, DIVISIBLE, WIDE, KernelDriver, LoadedKernel
+from torchjit_inductor.triton.plan import NARROW
 
-__all__ = ["ALIGNMENT", "NARROW", "LaunchFacts", "Specialisations", "Variant", "launcher_of", "specialised"]
+__all__ = ["ALIGNMENT", "LaunchFacts", "Specialisations", "Variant", "launcher_of", "specialised"]
 
 ALIGNMENT = 16  # bytes, and for sizes elements
-NARROW = (
-    2**31 - 2**20
-)  # extent from which on positions need 64 bits: those of the last tile may lie a little beyond the end
 
 
 @final

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.ir.kernel import LoopVar, iterations
+from torchjit_inductor.indexing import stride
+from torchjit_inductor.ir.kernel import LoopVar, flat_index, iterations
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.plan import Axis, TilePlan
 
@@ -18,6 +19,8 @@ _NUMBER = re.compile(r"-?\d+")
 FIRST_ROW, SECOND_ROW = Symbol("first_row", 0, None), Symbol("second_row", 0, None)
 IN_SECOND = "in_second_row"
 """Which elements of the tile are in the second row."""
+
+_LIMIT = 2**31
 
 Axes = frozenset[str]
 """Along which axes of the tile a value varies, by name."""
@@ -101,13 +104,16 @@ class Tile:
 
     def block(self, axis: Axis, start: str) -> list[str]:
         """Statements for the block of an axis that begins at `start`."""
-        arange = f"tl.arange(0, {axis.block})"
-        if self.wide:
+        flat, arange = self.flat(axis), f"tl.arange(0, {axis.block})"
+        if self.wide and not self.plan.from_first:
             arange += ".to(tl.int64)"
         if len(self.plan.axes) == 2:
             arange += "[:, None]" if axis is self.plan.axes[0] else "[None, :]"
-        flat = self.flat(axis)
-        lines = [f"{flat} = {start} + {arange}" if start else f"{flat} = {arange}"]
+        if self.plan.from_first:
+            first = f"tl.cast({start or 0}, tl.int64)" if self.wide else start or "0"
+            lines = [f"{flat}_first = {first}", f"{flat}_lane = {arange}", f"{flat} = {flat}_first + {flat}_lane"]
+        else:
+            lines = [f"{flat} = {start} + {arange}" if start else f"{flat} = {arange}"]
         if axis.masked:
             lines.append(f"{axis.name}_mask = {flat} < {axis.end or self.size(axis.size)}")
         if axis is self.rows:
@@ -150,6 +156,43 @@ class Tile:
             lines.append(f"{var.symbol.name} = {text}")
             below = below * var.size
         return lines
+
+    def along_axes(self, index: Expr) -> Expr:
+        """An index in which the positions along axes stand for those on their loops, where it walks all loops of an axis as one.
+
+        Of such a position Triton knows that neighbours are neighbours.
+        """
+        for axis in self.plan.axes:
+            if len(axis.loops) > 1 and axis.loops[-1].symbol in index.symbols:
+                rest = index - flat_index(axis.loops)
+                if rest.symbols.isdisjoint(v.symbol for v in axis.loops):
+                    index = rest + as_expr(Symbol(axis.name))
+        return index
+
+    def from_first(self, index: Expr) -> tuple[str, str] | None:
+        """An index as that of the tile's first element and the distance of each element from there, which 32 bits hold.
+
+        Args:
+            index: see `along_axes`.
+
+        Returns:
+            Their texts. None: it is not linear along an axis.
+        """
+        first: dict[str, str] = {}
+        lanes: list[str] = []
+        reach = 0
+        for axis in self.plan.axes:
+            flat, single = self.flat(axis), len(axis.loops) == 1
+            found = stride(index, axis.loops[0].symbol if single else Symbol(axis.name))
+            step = None if found is None else found.value
+            if step is None or not (single or index.symbols.isdisjoint(v.symbol for v in axis.loops)):
+                return None
+            if step:
+                first[flat] = f"{flat}_first"
+                lanes.append(f"{flat}_lane*{step}" if step != 1 else f"{flat}_lane")
+                reach += abs(step) * (axis.block - 1)
+        text = triton_text(index, lambda s: first.get(s.name, s.name))
+        return (text, " + ".join(lanes) or "0") if reach < _LIMIT else None
 
     def size(self, size: Expr) -> str:
         """A size in the kernel: a number, or an expression over size arguments."""
