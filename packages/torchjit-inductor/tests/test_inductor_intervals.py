@@ -11,7 +11,7 @@ from inductor_testing import check
 
 from torchjit_core.expr import Symbol, as_expr
 from torchjit_inductor.ir.intervals import Intervals
-from torchjit_inductor.ir.values import Value, apply, cast, constant, index_value, load, where
+from torchjit_inductor.ir.values import Value, apply, cast, constant, index_value, load, round_to, where
 
 ROW = index_value(as_expr(Symbol("x0", 0, 99)))
 ANY = index_value(as_expr(Symbol("x1", 0, None)))
@@ -44,7 +44,12 @@ def test_an_interval_holds_the_value_and_is_narrow(value: Value, low: float, hig
     assert (math.trunc(found[0]), math.trunc(found[1])) == (low, high)
 
 
-@pytest.mark.parametrize("value", [READ, apply("exp", READ), READ - READ, cast(READ, F32) * 0.0, READ < 1], ids=str)
+_FAR = cast(ROW, F32) * 1e38  # some of them infinite
+
+
+@pytest.mark.parametrize(
+    "value", [READ, apply("exp", READ), READ - READ, cast(READ, F32) * 0.0, READ < 1, _FAR - _FAR, _FAR * 0.0], ids=str
+)
 def test_what_may_not_be_a_number_has_none(value: Value) -> None:
     assert Intervals().of(value) is None
 
@@ -54,6 +59,24 @@ def test_what_may_wrap_around_can_be_anything() -> None:
     assert found.of(SHORT * constant(2, torch.int8)) == (-128, 127)
     assert found.within(apply("maximum", _half(ANY), constant(0, I64)), 0, math.inf)
     assert not found.within(ANY * ANY, 0, math.inf)
+
+
+def test_a_number_that_may_be_infinite_is_no_position() -> None:
+    """Of 16 bits what is beyond 65504, which no dtype of a kernel's values says."""
+    thousands = cast(ROW, F32) * 1000.0
+    for beyond in (_FAR, round_to(thousands, torch.float16)):
+        assert not Intervals().within(cast(beyond, I64), 0, math.inf)
+    assert Intervals().within(cast(round_to(thousands, torch.bfloat16), I64), 0, 101_000)
+    assert Intervals().within(cast(apply("minimum", _FAR, constant(9.0, F32)), I64), 0, 10)
+
+
+def test_positions_that_overflow_raise() -> None:
+    x, far = torch.randn(200_000), torch.arange(100_000)
+    for function in (lambda x, i: x[i.half().long()], lambda x, i: x[((i * 1e38) - (i * 1e38)).clamp(0, 7).long()]):
+        with pytest.raises(IndexError):
+            function(x, far)
+        with pytest.raises(IndexError):
+            check(lambda x: function(x, torch.arange(100_000)) * 2, [x])
 
 
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -50,7 +51,11 @@ class Intervals:
         if found is None or not is_float(value.dtype) or any(map(math.isnan, found)):
             return None
         low, high = found
-        return low - abs(low) * _ROUNDING, high + abs(high) * _ROUNDING
+        most = torch.finfo(value.data if value.op == "round_to" else value.dtype).max
+        return (
+            low - abs(low) * _ROUNDING if low >= -most else -math.inf,
+            high + abs(high) * _ROUNDING if high <= most else math.inf,
+        )
 
     def _found(self, value: Value) -> Interval | None:
         leaf, rule = _LEAVES.get(value.op), _RULES.get(value.op)
@@ -94,17 +99,22 @@ def _truncated(a: Interval) -> Interval | None:
     return (math.trunc(a[0]), math.trunc(a[1])) if all(map(math.isfinite, a)) else None
 
 
-def _product(a: Interval, b: Interval) -> Interval | None:
-    corners = [x * y for x in a for y in b]
-    return None if any(map(math.isnan, corners)) else (min(corners), max(corners))
+def _joined(operation: Callable[[float, float], float]) -> Callable[[Interval, Interval], Interval | None]:
+    """The rule of a sum, a difference or a product: what may be infinite makes one that may be NaN."""
+
+    def rule(a: Interval, b: Interval) -> Interval | None:
+        corners = [operation(x, y) for x in a for y in b]
+        return (min(corners), max(corners)) if all(map(math.isfinite, (*a, *b))) else None
+
+    return rule
 
 
 _RULES: dict[str, Callable[..., Interval | None]] = {
     "cast": lambda a: a,
     "round_to": lambda a: (a[0] - abs(a[0]) / 64, a[1] + abs(a[1]) / 64),
-    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "mul": _product,
+    "add": _joined(operator.add),
+    "sub": _joined(operator.sub),
+    "mul": _joined(operator.mul),
     "neg": lambda a: (-a[1], -a[0]),
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
