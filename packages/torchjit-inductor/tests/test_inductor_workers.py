@@ -160,6 +160,104 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
     workers.close()
 
 
+def test_a_process_that_died_while_it_waited_is_not_missed() -> None:
+    """Whatever ended it was not this kernel."""
+    workers = Workers(1)
+    workers.start()
+    ready(workers)
+    workers._idle[0].kill()
+    workers._idle[0].wait()
+    assert workers.assemble(*request(14.5))[0] == "doubled"
+    assert workers._alive == 0
+
+
+def test_an_interrupt_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(MANY)
+    workers.start(1)
+    while not workers._idle:
+        time.sleep(0.01)
+    (process,) = workers._idle
+    asked, interrupted = threading.Event(), threading.Event()
+
+    def interrupt(stream: object) -> None:
+        asked.set()
+        interrupted.wait(60)
+        raise KeyboardInterrupt
+
+    def ask() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            workers.assemble(*request(15.5))
+
+    monkeypatch.setattr(workers_module, "read_message", interrupt)
+    names: list[str] = []
+    threads = [threading.Thread(target=ask)]
+    threads[0].start()
+    asked.wait(60)
+    threads.append(threading.Thread(target=lambda: names.append(workers.assemble(*request(16.5))[0]), daemon=True))
+    threads[1].start()
+    while not workers._state._waiters:  # type: ignore[attr-defined]
+        time.sleep(0.01)
+    interrupted.set()
+    for thread in threads:
+        thread.join(60)
+    assert names == ["doubled"] and process.returncode is not None
+
+
+def test_descriptors_may_have_any_number() -> None:
+    """`select` takes none above 1023."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] != resource.RLIM_INFINITY and limits[1] < 1200:
+        pytest.skip("so many may not be open")
+    held: list[int] = []
+    workers = Workers(1)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(1200, limits[0]), limits[1]))
+        while not held or held[-1] < 1024:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        workers.start()
+        ready(workers)
+        assert workers.assemble(*request(17.5))[0] == "doubled"
+    finally:
+        workers.close()
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+_BUSY = """
+import sys, threading, time
+sys.path.insert(0, sys.argv[1])
+from test_inductor_workers import Workers, ready, request
+
+workers = Workers(1)
+workers.start()
+ready(workers)
+print(workers._idle[0].pid, flush=True)
+threading.Thread(target=workers.assemble, args=request(18.5), daemon=True).start()
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_no_process_is_left_behind(how: signal.Signals) -> None:
+    command = [sys.executable, "-c", _BUSY, str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
+        assert parent.stdout is not None
+        place = Path("/proc") / parent.stdout.readline().strip() / "stat"
+        parent.send_signal(how)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            if place.read_text().rpartition(") ")[2][0] in "ZX":
+                return
+        except OSError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("it is still there")
+
+
 def test_a_cache_that_triton_cannot_write_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     place = str(tmp_path / "file" / "cache")

@@ -14,7 +14,7 @@ import importlib
 import linecache
 import os
 import pickle
-import select
+import selectors
 import shutil
 import struct
 import sys
@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-__all__ = ["Assembled", "Whole", "assemble", "files_key", "function_of", "read_message", "write_message"]
+__all__ = ["Assembled", "Whole", "assemble", "files_key", "function_of", "read_message", "readable", "write_message"]
 
 Assembled = tuple[str, bytes, str, int, tuple[tuple[tuple[int, int], int], ...]]
 """Name of the entry point, binary, assembly, bytes of shared memory, and for each descriptor among the parameters the tile that
@@ -163,6 +163,13 @@ def read_message(stream: BinaryIO) -> Any:
     return pickle.loads(data)
 
 
+def readable(stream: Any, seconds: float) -> bool:
+    """Wait until there is something to read, or the other side is gone. For any descriptor: `select` takes none above 1023."""
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(stream, selectors.EVENT_READ)
+        return bool(waiting.select(seconds))
+
+
 def _serve() -> None:
     # What the compiler prints must not come between the answers. Unbuffered, so that `select` tells of every request.
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
@@ -180,7 +187,7 @@ def _serve() -> None:
     _identify_triton_quickly()
 
     write_message(answers, sorted(sys.modules))  # ready; that torch is not among them is tested
-    while select.select([requests], [], [], idle_seconds)[0]:
+    while readable(requests, idle_seconds):
         try:
             request = read_message(Whole(requests))  # type: ignore[arg-type]
         except EOFError:

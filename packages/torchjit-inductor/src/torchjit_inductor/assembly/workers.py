@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from torchjit_core.events import emit
-from torchjit_inductor.assembly.assemble import Assembled, assemble, read_message, write_message
+from torchjit_inductor.assembly.assemble import Assembled, assemble, read_message, readable, write_message
 
 __all__ = ["CompilerDied", "Workers", "default_processes", "end_process", "shared_workers"]
 
@@ -143,27 +142,33 @@ class Workers:
             self._state.notify_all()
 
     def _ask(self, process: subprocess.Popen[bytes], request: Any) -> tuple[bool, Any] | None:
+        """Whether it could compile, and what it answers; None if it had ended before it was asked."""
+        asked = False
         try:
             write_message(_pipe(process.stdin), request)
+            asked = True
             answers = _pipe(process.stdout)  # one for each request: nothing is in its buffer
-            if not select.select([answers], [], [], self._limit_seconds)[0]:
+            if not readable(answers, self._limit_seconds):
                 process.kill()
             answer: tuple[bool, Any] = read_message(answers)
         except (OSError, EOFError):
-            with self._state:
-                self._alive -= 1
-                self._state.notify_all()
-            status = end_process(process)
-            if status == 0:
+            status = self._lose(process)
+            if status == 0 or not asked:
                 return None
             raise CompilerDied(f"compiling {request[1]} ended its process with status {status}") from None
         except BaseException:  # an interrupt: its answer would be taken for the next request's
-            with self._state:
-                self._alive -= 1
             process.kill()
+            self._lose(process)
             raise
         self._give(process)
         return answer
+
+    def _lose(self, process: subprocess.Popen[bytes]) -> int:
+        """One that will not be asked again: its exit status. Whoever waits for one may have to compile himself."""
+        with self._state:
+            self._alive -= 1
+            self._state.notify_all()
+        return end_process(process)
 
     def forget(self) -> None:
         """In a child after a fork: the processes are the parent's."""

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import itertools
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ import attrs
 import torch
 
 from torchjit_core.forks import new_lock
-from torchjit_inductor.assembly.assemble import Whole, read_message, write_message
+from torchjit_inductor.assembly.assemble import Whole, read_message, readable, write_message
 from torchjit_inductor.assembly.workers import end_process
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.triton.compile import MachineCode
@@ -291,7 +290,7 @@ class TrialProcess:
 
     def _answer(self, process: subprocess.Popen[bytes], patience: float) -> tuple[str, Any]:
         answers: Any = process.stdout
-        if not select.select([answers], [], [], patience)[0]:
+        if not readable(answers, patience):
             process.kill()
             raise RuntimeError(f"no answer within {patience:.0f} s")
         answer: tuple[str, Any] = read_message(Whole(answers))  # type: ignore[arg-type]
