@@ -35,9 +35,11 @@ from torchjit_inductor.triton import cuda
 from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import LoadedKernel
+from torchjit_inductor.triton.launch import KernelVariants
 from torchjit_inductor.triton.occupancy import registers_of
+from torchjit_inductor.triton.plan import make_plan
 from torchjit_inductor.triton.size_arguments import with_size_arguments
-from torchjit_inductor.triton.specialisations import Specialisations, launcher_of
+from torchjit_inductor.triton.specialisations import NARROW, Specialisations, launcher_of
 
 BF, F32, I32, I64 = torch.bfloat16, torch.float32, torch.int32, torch.int64
 DEVICE = torch.device("cuda", 0)
@@ -488,6 +490,47 @@ def test_sizes_that_divide_sizes_are_computed_by_the_host() -> None:
             results.append(memory["b"])
         torch.testing.assert_close(*results, rtol=0, atol=0)
     assert len(texts) == 1 and "s0" not in min(texts)
+
+
+def test_a_divisor_that_may_be_nothing_is_no_argument() -> None:
+    """Where there is nothing to walk the host would divide by 0; a program of the kernel never does."""
+    side, row = Symbol("s0", 2), Symbol("x0", 0)
+    size = as_expr(side) - 2
+    place = (as_expr(row) + (size - constant(5) % size)) % size
+    buffers = {n: Buffer(n, F32, DEVICE, (size,), (constant(1),)) for n in "ab"}
+    value = ir.apply("neg", ir.load("a", place, F32))
+    kernel = LoopKernel("rolled", DEVICE, (LoopVar(row, size),), (), (Store("b", as_expr(row), value),))
+    driver = RecordingDriver()
+    (made,) = TritonBackend(None, driver, 90).compile([kernel], buffers, graph="g", hints={side: 64})
+    for rows in (64, 2, 9):
+        launch_at(made, made.launch, {side: rows}, 16, 32)
+    assert [launch.values[2] for launch in driver.launches] == [64, 9]
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_what_is_divided_may_be_larger_than_memory(varies: bool) -> None:
+    """A roll adds to a position before it takes the remainder: 32 bits hold neither sum where the buffer has most of 2**31 elements."""
+    rows = 2**31 - 2**21
+    size: Any = as_expr(Symbol("s0", 2)) if varies else constant(rows)
+    row = Symbol("x0", 0, None if varies else rows - 1)
+    buffers = {n: Buffer(n, torch.int8, DEVICE, (size,), (constant(1),)) for n in "ab"}
+    for place, wide in ((as_expr(row), False), ((as_expr(row) + (size - constant(5) % size)) % size, True)):
+        value = ir.apply("neg", ir.load("a", place, torch.int8))
+        kernel = LoopKernel("rolled", DEVICE, (LoopVar(row, size),), (), (Store("b", as_expr(row), value),))
+        variants = KernelVariants(kernel, buffers, make_plan(kernel, buffers, {}), 90, {})
+        if varies:
+            assert variants.wide() is None
+            assert (variants.arguments[-1].evaluate({Symbol("s0", 2): rows}) >= NARROW) is wide
+        else:
+            assert variants.wide() is wide
+
+
+def test_positions_below_nothing_are_wide_too() -> None:
+    row = Symbol("x0", 0, 1023)
+    value = ir.index_value(as_expr(row) * -(2**30))
+    kernel = LoopKernel("down", DEVICE, (LoopVar(row, constant(1024)),), (), (Store("b", as_expr(row), value),))
+    buffers = {"b": Buffer("b", I64, DEVICE, (constant(1024),), (constant(1),))}
+    assert KernelVariants(kernel, buffers, make_plan(kernel, buffers, {}), 90, {}).wide()
 
 
 def test_the_c_launcher_chooses_by_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -14,9 +14,11 @@ __all__ = [
     "Digit",
     "always_below",
     "digit",
+    "dividends",
     "join_digits",
     "largest",
     "loop_symbol",
+    "magnitude",
     "merge_loops",
     "operation_text",
     "simplify",
@@ -367,3 +369,50 @@ def _atom_magnitude(atom: Atom) -> int | None:
         return None
     left, right = largest(atom.left), largest(atom.right)
     return None if left is None or right is None else max(left, right)
+
+
+def magnitude(expr: Expr, most: Mapping[Symbol, Expr]) -> Expr | None:
+    """A bound on the magnitude of `expr` that divides nothing; None if a symbol in it has no limit.
+
+    Args:
+        most: what symbols are at most; others are what their own bounds say.
+    """
+    total = constant(0)
+    for monomial, coefficient in expr.terms:
+        term = constant(abs(coefficient))
+        for atom, power in monomial:
+            bound = _limit(atom, most)
+            if bound is None:
+                return None
+            term = term * bound**power
+        total = total + term
+    return total
+
+
+def _limit(atom: Atom, most: Mapping[Symbol, Expr]) -> Expr | None:
+    if isinstance(atom, Symbol):
+        known = largest(as_expr(atom))
+        return most.get(atom, None if known is None else constant(known))
+    if not isinstance(atom, Operation):
+        raise TypeError(f"unknown atom {atom!r}")
+    left, right = magnitude(atom.left, most), magnitude(atom.right, most)
+    if left is None or right is None:
+        return None
+    match atom.kind:
+        case "floordiv":
+            return left
+        case "mod":
+            return right
+        case _:
+            return maximum(left, right)
+
+
+def dividends(expr: Expr) -> Iterator[Expr]:
+    """What is divided in it, at any depth: to compute it wrongly is to compute the quotient wrongly, whereas sums that overflow come back."""
+    for monomial, _ in expr.terms:
+        for atom, _power in monomial:
+            if isinstance(atom, Operation):
+                if atom.kind in ("floordiv", "mod"):
+                    yield atom.left
+                yield from dividends(atom.left)
+                yield from dividends(atom.right)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, final
+from typing import final
 
 import attrs
 
-from torchjit_core.expr import Expr, Symbol, constant, maximum
+from torchjit_core.expr import Expr, Symbol, as_expr, constant, maximum
 from torchjit_inductor.assembly.workers import shared_workers
-from torchjit_inductor.indexing import largest
+from torchjit_inductor.indexing import dividends, largest, magnitude
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, iterations
+from torchjit_inductor.ir.values import INDEXED
 from torchjit_inductor.triton.compile import MachineCode, Recipe, argument_type, descriptor_type, once
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.cuda import KernelDriver
@@ -123,14 +125,24 @@ class KernelVariants:
         return (*sizes, programs, extent)
 
     def extents(self) -> list[Expr]:
-        """What must stay below 2**31: the spans of the buffers, the number of iterations, computed positions."""
+        """What must stay below 2**31: the spans of the buffers, the number of iterations, what is computed for positions."""
         spans = [self.buffers[name].span for name in self.kernel.buffers]
-        loops = (*self.kernel.outer, *self.kernel.inner)
-        ends: dict[Any, Expr | int] = {v.symbol: v.size for v in loops}
-        # A position grows with its loop variables: their ends bound it where its coefficients are positive.
-        positions = [v.data.index.substitute(ends) for v in self.kernel.values if v.op == "index"]
-        found = [*spans, iterations(self.kernel.outer), iterations(self.kernel.inner), *positions]
+        found = [*spans, iterations(self.kernel.outer), iterations(self.kernel.inner), *self._intermediate()]
         return list(dict.fromkeys(e.substitute(self.given) for e in found))
+
+    def _intermediate(self) -> Iterator[Expr]:
+        """Bounds on what is computed for positions, and may be larger than these: what is divided, and values of indices.
+
+        A sum of terms that overflows comes back where it ends in a buffer; a quotient of one that has overflowed does not.
+        """
+        kernel = self.kernel
+        most = {s: as_expr(s) for s in kernel.symbols} | {v.symbol: v.size - 1 for v in (*kernel.outer, *kernel.inner)}
+        places = [v.data.index for v in kernel.values if v.op in INDEXED] + [s.index for s in kernel.stores]
+        values = [v.data.index for v in kernel.values if v.op == "index"]
+        for each in dict.fromkeys([*values, *itertools.chain.from_iterable(map(dividends, dict.fromkeys(places)))]):
+            bound = magnitude(each, most)
+            if bound is not None:
+                yield bound
 
 
 def make_launcher(

@@ -69,7 +69,7 @@ def _named(expr: Expr, sizes: Set[Symbol], made: dict[Operation, Symbol]) -> Exp
 
 def _argument(operation: Operation, sizes: Set[Symbol], made: dict[Operation, Symbol]) -> Expr:
     """The symbol of an operation on sizes; one on positions has its operands' operations named."""
-    if operation.left.symbols | operation.right.symbols <= sizes:
+    if operation.left.symbols | operation.right.symbols <= sizes and _divides_by_something(operation):
         if operation not in made:
             bounds = _expression(operation).bounds()
             made[operation] = Symbol(f"size{len(made)}", bounds.lower, bounds.upper)
@@ -84,6 +84,15 @@ def _argument(operation: Operation, sizes: Set[Symbol], made: dict[Operation, Sy
             return maximum(left, right)
         case _:
             return minimum(left, right)
+
+
+def _divides_by_something(operation: Operation) -> bool:
+    """Is no divisor in it 0? The host computes arguments also where nothing runs; a program of the kernel divides by sizes that it walks."""
+    low = operation.right.bounds().lower
+    if operation.kind in ("floordiv", "mod") and (low is None or low < 1):
+        return False
+    atoms = (a for e in (operation.left, operation.right) for monomial, _ in e.terms for a, _power in monomial)
+    return all(_divides_by_something(a) for a in atoms if isinstance(a, Operation))
 
 
 def values_of(kernel: LoopKernel, given: Mapping[Symbol, Expr]) -> tuple[Expr, ...]:
