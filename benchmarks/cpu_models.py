@@ -123,8 +123,10 @@ def told_of_trial(compiled: Any) -> dict[str, Any]:
     from torchjit_session.callables import compilation_of  # this module starts without torchjit
 
     found = compilation_of(compiled)
-    choices = [] if found is None else [s.trial.choice for s in found.specializations if s.trial is not None]
-    known = [choice for choice in choices if choice is not None and choice.compiled]
+    choices = (
+        [] if found is None else [c for s in found.specializations if s.trials is not None for c in s.trials.choices]
+    )
+    known = [choice for choice in choices if choice.compiled]
     lost = sum(len(c.eagerly) * max(c.eager - c.compiled, 0.0) for c in known)
     least = min((min(c.eager, c.compiled) for c in known), default=0.0)
     return {

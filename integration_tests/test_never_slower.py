@@ -15,7 +15,7 @@ from torchjit_core import events
 from torchjit_session import never_slower
 from torchjit_session.callables import compilation_of
 from torchjit_session.trial_samples import EventClock, ThreadClock, clock_for
-from torchjit_session.trials import ORDER, WARM, Choice
+from torchjit_session.trials import ORDER, WARM, WARM_LATER, Choice
 from torchjit_store.choices import ChoiceFolder
 
 ALL = WARM + len(ORDER)
@@ -63,8 +63,8 @@ def made_by(compiled: Any) -> Any:
 
 
 def choice_of(compiled: Any, number: int = 0) -> Choice | None:
-    trial = made_by(compiled).specializations[number].trial
-    return None if trial is None else trial.choice
+    trials = made_by(compiled).specializations[number].trials
+    return None if trials is None or not trials.choices else trials.choices[0]
 
 
 SLOWER = pytest.mark.parametrize("made", [5.0], indirect=True)
@@ -95,7 +95,7 @@ def test_the_faster_way_is_kept_and_each_call_happens_once(made: Made) -> None:
     told = str(made_by(c).stats)
     if made.seconds == 5.0:
         assert "    kept eager: 1e+03 ms against 5e+03 ms compiled" in told
-    assert str(choice) in told and made_by(c).stats.as_dict()["regions"][0]["compared"]["eager"] == 1.0
+    assert str(choice) in told and made_by(c).stats.as_dict()["regions"][0]["compared"][0]["eager"] == 1.0
     assert torchjit.counters["never_slower"] == {f"kept {choice.kept}": 1}
 
 
@@ -249,7 +249,7 @@ def test_a_function_with_breaks_is_one_call(made: Made) -> None:
         assert torch.equal(c(x), f(x))
     runs = made.runs
     assert torch.equal(c(x), f(x)) and made.runs == runs
-    assert [s.trial is not None for s in made_by(c).specializations] == [True, False]
+    assert [s.trials is not None for s in made_by(c).specializations] == [True, False]
 
 
 @SLOWER
@@ -276,16 +276,16 @@ def test_what_is_never_compared(made: Made, monkeypatch: pytest.MonkeyPatch) -> 
     for backend in ("eager", "aot_eager"):
         c = torchjit.compile(f, backend=backend)
         c(torch.ones(2))
-        assert choice_of(c) is None and made_by(c).specializations[0].trial is None
+        assert choice_of(c) is None and made_by(c).specializations[0].trials is None
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     c = torchjit.compile(f, backend=made, isolate_recompiles=True)
     c(torch.ones(2))
-    assert made_by(c).specializations[0].trial is None
+    assert made_by(c).specializations[0].trials is None
     monkeypatch.undo()
     with torchjit.config.patch(never_slower="off"):
         c = torchjit.compile(f, backend=made)
         c(torch.ones(2))
-    assert made_by(c).specializations[0].trial is None
+    assert made_by(c).specializations[0].trials is None
 
 
 @SLOWER
@@ -296,8 +296,78 @@ def test_equal_modules_share_a_trial(made: Made) -> None:
         for _ in range(4):
             for c, module in zip(compiled, modules, strict=True):
                 assert torch.allclose(c(torch.ones(1, 2)), module(torch.ones(1, 2)))
-    first, second = (made_by(c).specializations[0].trial for c in compiled)
-    assert first is not None and first is second and first.calls == 8
+    first, second = (made_by(c).specializations[0].trials for c in compiled)
+    assert first is not None and first is second and first.by_class[0].calls == 8
+
+
+@SLOWER
+def test_varying_sizes_have_a_choice_for_each_class(made: Made) -> None:
+    def f(x: torch.Tensor, y: torch.Tensor, count: int) -> torch.Tensor:
+        return torch.cat([x, y]).sin() * count
+
+    c = torchjit.compile(f, backend=made, dynamic=True)
+
+    def runs(rows: int, columns: int, times: int = 1) -> int:
+        """How many of the calls ran compiled."""
+        before = made.runs
+        for count in range(times):
+            x, y = torch.rand(rows, columns), torch.rand(rows + 1, columns)
+            assert torch.equal(c(x, y, count + 5), f(x, y, count + 5))
+        return made.runs - before
+
+    runs(8, 6, ALL)  # 8 * 9 * 6: from 256 to 511
+    made.seconds = 0.2
+    assert runs(2, 2, WARM_LATER + 3) == WARM_LATER + 2
+    assert len(made_by(c).specializations) == 1
+    choices = made_by(c).specializations[0].trials.choices
+    assert [(choice.size_class, choice.kept) for choice in choices] == [(4, "compiled"), (9, "eager")]
+    assert [runs(8, 6), runs(8, 5), runs(2, 2), runs(2, 2), runs(9, 4)] == [0, 0, 1, 1, 0]
+    assert runs(40, 40) == 1  # what is not known runs compiled
+    told = str(made_by(c).stats)
+    assert "kept eager" in told and "(varying sizes that multiply to 8 to 15)" in told
+    compared = made_by(c).stats.as_dict()["regions"][0]["compared"]
+    assert [one["size_class"] for one in compared] == [4, 9]
+
+
+@CLOSE
+def test_choices_for_sizes_go_to_the_next_process(made: Made, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x) * 3
+
+    def choices(sizes: dict[int, int]) -> tuple[Choice, ...]:
+        c = torchjit.compile(f, dynamic=True)
+        for size, times in sizes.items():
+            for _ in range(times):
+                x = torch.rand(size)
+                torch.testing.assert_close(c(x), f(x))
+        found: tuple[Choice, ...] = made_by(c).specializations[0].trials.choices
+        return found
+
+    made.seconds = 1.0  # of every call, as none runs this backend
+    first = choices({5: ALL, 70: WARM_LATER + len(ORDER)})
+    assert [choice.size_class for choice in first] == [3, 7] and len(list((tmp_path / "choices").iterdir())) == 2
+    monkeypatch.setattr(ChoiceFolder, "write", lambda *given: pytest.fail("it is known"))
+    monkeypatch.setattr(never_slower, "_sample", lambda *given: pytest.fail("it is known"))
+    assert choices({70: WARM_LATER + len(ORDER), 7: ALL}) == first
+
+
+@SLOWER
+def test_larger_sizes_may_need_more_memory_than_is_free(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.T).sum(0)
+
+    monkeypatch.setattr(never_slower, "_LITTLE", 0)
+    monkeypatch.setattr(never_slower, "free_bytes", lambda devices: 10_000)
+    c = torchjit.compile(f, backend=made, dynamic=True)
+    for rows, times in ((4, ALL), (40, WARM_LATER + 3)):
+        for _ in range(times):
+            c(torch.rand(rows, 5))
+    small, large = made_by(c).specializations[0].trials.choices
+    assert small.kept == "eager" and not small.why_not
+    # Of 4 rows the product and its sums are 80 bytes, and its rows are there twice.
+    assert large.why_not.startswith("eager code may need") and large.eagerly == ()
 
 
 @CLOSE

@@ -509,11 +509,11 @@ tell_trial(FrameThread *thread, PyObject *done, PyObject *result)
 
 /* What the entry's trial answers. 1: `*done` is a new reference to what is told; 0: the call is as any other; -1: an exception is set. */
 static int
-ask_trial(FrameThread *thread, Entry *entry, int *runs_original, PyObject **done)
+ask_trial(FrameThread *thread, Entry *entry, int64_t product, int *runs_original, PyObject **done)
 {
     PyObject *trial = Py_NewRef(entry->trial);
     thread->hook_suspended++;
-    PyObject *answer = PyObject_CallOneArg(trial, (PyObject *)entry);
+    PyObject *answer = PyObject_CallFunction(trial, "OL", (PyObject *)entry, (long long)product);
     thread->hook_suspended--;
     Py_DECREF(trial);
     int status = answer == NULL ? -1 : answer != Py_None;
@@ -529,13 +529,39 @@ ask_trial(FrameThread *thread, Entry *entry, int *runs_original, PyObject **done
     return status;
 }
 
+/* The product of a call's varying sizes; -1: an exception is set. */
+static int64_t
+look_at_sizes(FrontDoor *door, FrameThread *thread, Entry *entry, PyObject *const *slots)
+{
+    thread->hook_suspended++;
+    int64_t product = size_product(&entry->sizes, slots, door->nslots);
+    thread->hook_suspended--;
+    return product;
+}
+
+/* Notes whether a look at sizes was of use. */
+static void
+note_look(Entry *entry, int open)
+{
+    entry->quiet = open ? 0 : entry->quiet + (entry->quiet < QUIET_LOOKS);
+    entry->rest = entry->quiet == QUIET_LOOKS ? RESTS : 0;
+}
+
 /* A call of an entry whose target is on trial, or has been found to be worse than the original. */
 static Py_NO_INLINE PyObject *
-call_detoured(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered, Invocation *call)
+call_detoured(FrontDoor *door, FrameThread *thread, Entry *entry, PyObject *const *slots, Gathered *gathered, Invocation *call)
 {
-    int runs_original = entry->runs_original;
+    if (entry->rest > 0 && entry->original == 0) {
+        entry->rest--;
+        return call_entry(door, thread, entry, gathered, call);
+    }
+    int64_t product = look_at_sizes(door, thread, entry, slots);
+    int sizes = product < 0 ? 0 : size_class(product);
+    int runs_original = entry->original >> sizes & 1;
+    int open = entry->trial != NULL && !(entry->decided >> sizes & 1);
+    note_look(entry, open);
     PyObject *done = NULL;
-    if (entry->trial != NULL && ask_trial(thread, entry, &runs_original, &done) < 0) {
+    if (product < 0 || (open && ask_trial(thread, entry, product, &runs_original, &done) < 0)) {
         gathered_release(gathered);
         return NULL;
     }
@@ -545,10 +571,10 @@ call_detoured(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gath
 }
 
 static inline PyObject *
-follow(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered, Invocation *call)
+follow(FrontDoor *door, FrameThread *thread, Entry *entry, PyObject *const *slots, Gathered *gathered, Invocation *call)
 {
     if (__builtin_expect(entry->detour, 0)) {
-        return call_detoured(door, thread, entry, gathered, call);
+        return call_detoured(door, thread, entry, slots, gathered, call);
     }
     return call_entry(door, thread, entry, gathered, call);
 }
@@ -567,7 +593,7 @@ miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *c
     compile_lock_release(&door->lock, thread);
     PyObject *result = NULL;
     if (status > 0) {
-        result = follow(door, thread, found, &gathered, call);
+        result = follow(door, thread, found, slots, &gathered, call);
     }
     else if (status == 0) {
         result = door_run_original(door, call);
@@ -629,7 +655,7 @@ pick_and_call(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invo
                      ? pick_entry_ranged(door, thread, entries, slots, &found, &gathered)
                      : pick_entry(door, entries, slots, &found, &gathered);
     if (status > 0) {
-        result = follow(door, thread, found, &gathered, call);
+        result = follow(door, thread, found, slots, &gathered, call);
     }
     else if (status == 0) {
         result = door->sealed ? door_run_original(door, call) : miss(door, thread, slots, call, entries);

@@ -94,6 +94,8 @@ entry_traverse(Entry *self, visitproc visit, void *arg)
     Py_VISIT(self->capsule);
     Py_VISIT(self->scope);
     Py_VISIT(self->trial);
+    Py_VISIT(self->sizes.object);
+    Py_VISIT(self->sizes.capsule);
     return 0;
 }
 
@@ -107,8 +109,9 @@ entry_clear(Entry *self)
     Py_CLEAR(self->data);
     Py_CLEAR(self->on_raise);
     Py_CLEAR(self->scope);
-    self->detour = self->runs_original;
+    self->detour = self->original != 0;
     Py_CLEAR(self->trial);
+    size_reader_clear(&self->sizes);
     return 0;
 }
 
@@ -287,7 +290,7 @@ entry_set_trial(Entry *self, PyObject *value, void *Py_UNUSED(closure))
         return -1;
     }
     PyObject *trial = value == NULL || value == Py_None ? NULL : Py_NewRef(value);
-    self->detour = trial != NULL || self->runs_original;
+    self->detour = trial != NULL || self->original != 0;
     Py_XSETREF(self->trial, trial);
     return 0;
 }
@@ -295,7 +298,7 @@ entry_set_trial(Entry *self, PyObject *value, void *Py_UNUSED(closure))
 static PyObject *
 entry_runs_original(Entry *self, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(self->runs_original);
+    return PyBool_FromLong(self->original != 0);
 }
 
 static int
@@ -305,15 +308,55 @@ entry_set_runs_original(Entry *self, PyObject *value, void *Py_UNUSED(closure))
     if (truth < 0) {
         return -1;
     }
-    self->runs_original = (char)truth;
+    self->original = truth ? ~UINT64_C(0) : 0;
     self->detour = truth || self->trial != NULL;
     return 0;
 }
 
+static PyObject *
+entry_sizes(Entry *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->sizes.object == NULL ? Py_None : self->sizes.object);
+}
+
+static int
+entry_set_sizes(Entry *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return size_reader_set(&self->sizes, value);
+}
+
+static PyObject *
+entry_decide(Entry *self, PyObject *args)
+{
+    int class, original;
+    if (!PyArg_ParseTuple(args, "ip:decide", &class, &original)) {
+        return NULL;
+    }
+    if (class < 0 || class >= SIZE_CLASSES) {
+        PyErr_Format(PyExc_ValueError, "there are %d classes of sizes, and no %d", SIZE_CLASSES, class);
+        return NULL;
+    }
+    uint64_t bit = UINT64_C(1) << class;
+    self->decided |= bit;
+    self->original = original ? self->original | bit : self->original & ~bit;
+    self->detour = self->trial != NULL || self->original != 0;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef entry_methods[] = {
+    {"decide", (PyCFunction)entry_decide, METH_VARARGS,
+     "decide($self, size_class, runs_original, /)\n--\n\n"
+     "Calls of a class of sizes run the original function, or the target, and the trial is not asked about them any more.\n\n"
+     "Raises:\n    ValueError: there is no such class."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyGetSetDef entry_getset[] = {
     {"trial", (getter)entry_trial, (setter)entry_set_trial, "what is asked before each call, or None", NULL},
     {"runs_original", (getter)entry_runs_original, (setter)entry_set_runs_original,
-     "whether the original function is called in place of the target", NULL},
+     "whether the original function is called in place of the target, in some class of sizes at least; set for all", NULL},
+    {"sizes", (getter)entry_sizes, (setter)entry_set_sizes,
+     "a guard program that gathers the sizes that vary between calls, at most 16, or None", NULL},
     {"on_raise", (getter)entry_on_raise, NULL, "what is asked about an exception of the target, or None", NULL},
     {"hook", (getter)entry_hook, NULL, "what is asked about functions that the target calls, or None", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -333,8 +376,9 @@ PyTypeObject Entry_Type = {
               "without arguments, once that has returned. What either of the two raises reaches the caller. The original is no longer\n"
               "in the hook's scope, and the hook is suspended while it runs.\n\n"
               "While its attribute `runs_original` is true, calls that the guard holds for run the original function, with everything that\n"
-              "is compiled inside of it eager, too. While `trial` is callable, `trial(entry)` says before each call what is to run: None for the\n"
-              "target, or `(runs_original, done)`; then `done(result)` is called behind it, or `done()` if it has raised.\n\n"
+              "is compiled inside of it eager, too. While `trial` is callable, `trial(entry, product)` says before each call what is to run: None for\n"
+              "what runs anyway, or `(runs_original, done)`; then `done(result)` is called behind it, or `done()` if it has raised. The product is\n"
+              "that of `sizes`, at most 2**63 - 1, and 0 where there are none; its number of bits is the call's class: see `decide`.\n\n"
               "Raises:\n    TypeError: the guard, the target, the hook or on_raise cannot be called.\n    ValueError: unwrap < -1.",
     .tp_basicsize = sizeof(Entry),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
@@ -344,6 +388,7 @@ PyTypeObject Entry_Type = {
     .tp_clear = (inquiry)entry_clear,
     .tp_repr = (reprfunc)entry_repr,
     .tp_members = entry_members,
+    .tp_methods = entry_methods,
     .tp_getset = entry_getset,
     .tp_weaklistoffset = offsetof(Entry, weakrefs),
 };

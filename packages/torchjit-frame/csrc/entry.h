@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include "guard_abi.h"
+#include "size_class.h"
 
 /* The local variable that a target has once its graph has run: what it raises then is no longer to be given to `leave`. */
 #define GRAPH_IS_OVER "graph_is_over"
@@ -21,9 +22,13 @@ typedef struct {
     Py_ssize_t unwrap;
     unsigned long long hits;
     char enabled;
-    char detour;                      /* whether calls look at the next two: one test on the way of all others */
-    char runs_original;               /* the original is called in place of the target */
+    char detour;                      /* whether calls look at what follows: one test on the way of all others */
+    uint64_t original;                /* by class of sizes, a bit each: the original is called in place of the target */
+    uint64_t decided;                 /* likewise: the trial is not asked any more */
     PyObject *trial;                  /* what is asked before each call, or NULL */
+    SizeReader sizes;                 /* of those that vary between calls */
+    unsigned char quiet;              /* looks at sizes, one after the other, that the trial was not asked about */
+    unsigned char rest;               /* calls until the next look, where no class runs the original */
     PyObject *weakrefs;
 } Entry;
 
@@ -41,6 +46,10 @@ call_vector(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *
     }
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
 }
+
+/* A look at sizes takes some 0.1 us: where nothing comes of it for so many calls, one in so many is left of them. */
+#define QUIET_LOOKS 64
+#define RESTS 15
 
 extern PyTypeObject Entry_Type;
 #define Entry_Check(op) Py_IS_TYPE((op), &Entry_Type)

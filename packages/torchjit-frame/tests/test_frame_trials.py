@@ -38,8 +38,10 @@ class Trial:
     def __init__(self, *ways: bool | None) -> None:
         self.ways = list(ways)
         self.told: list[tuple[Any, ...]] = []
+        self.products: list[int] = []
 
-    def __call__(self, entry: Entry) -> tuple[bool, Callable[..., None]] | None:
+    def __call__(self, entry: Entry, product: int) -> tuple[bool, Callable[..., None]] | None:
+        self.products.append(product)
         way = self.ways.pop(0)
         return None if way is None else (way, lambda *result: self.told.append(result))
 
@@ -60,7 +62,7 @@ def test_a_trial_says_what_each_call_runs_and_is_told_of_its_result() -> None:
         with pytest.raises(KeyError, match=where):
             door("fail")
     assert trial.told[2:] == [(), ()] and entry.hits == 5 and not is_eager()
-    assert sys.getrefcount(trial) < 5
+    assert sys.getrefcount(trial) < 5 and trial.products == [0] * 5
     entry.trial = None
     assert door(1) == ("compiled", False) and entry.trial is None
 
@@ -126,9 +128,70 @@ def test_continuations_run_to_their_end() -> None:
     assert front(1) == behind(1) == ("original", True)
 
 
+def test_each_class_of_sizes_runs_what_was_decided_for_it(capsule_guard: Callable[..., Any]) -> None:
+    door = FrontDoor(lambda a, b: "original", declined)
+    entry = Entry(hit, lambda a, b: "compiled")
+    door.append(entry)
+    entry.trial = trial = Trial(*[None] * 8)
+    entry.sizes = sizes = capsule_guard("always", 2, 2)
+    assert entry.sizes is sizes
+    large, huge = (2**31, 2**31), (2**40, 2**63)
+    for a, b in ((1, 1), (2, 3), (7, 1), (2, 4), large, huge, (2**70, 0), (-1, 5)):
+        assert door(a, b) == "compiled"
+    assert trial.products == [1, 6, 7, 8, 2**62, 2**63 - 1, 0, 0]
+    entry.decide(3, True)
+    entry.decide(4, False)
+    assert [door(2, 3), door(3, 2), door(2, 4), door(7, 1)] == ["original", "original", "compiled", "original"]
+    assert len(trial.products) == 8 and entry.runs_original
+    trial.ways = [True]
+    assert door(100, 1) == "original" and trial.products[8:] == [100]
+    entry.trial = None
+    assert [door(2, 3), door(2, 4), door(100, 1)] == ["original", "compiled", "compiled"]
+    entry.decide(3, False)
+    assert not entry.runs_original and door(2, 3) == "compiled" and entry.hits == 17
+    entry.sizes = None
+    assert entry.sizes is None
+
+
+def test_sizes_that_are_decided_are_looked_at_now_and_then(capsule_guard: Callable[..., Any]) -> None:
+    door = FrontDoor(lambda a: "original", declined)
+    entry = Entry(hit, lambda a: "compiled")
+    door.append(entry)
+    entry.trial = trial = Trial(*[None] * 100)
+    entry.sizes = capsule_guard("always", 1, 1)
+    entry.decide(2, False)
+    for _ in range(64):
+        door(3)
+    assert not trial.products
+    for _ in range(32):
+        door(9)
+    assert len(trial.products) == 17  # the first 15 rested
+    for _ in range(10):
+        door(3), door(9)
+    assert len(trial.products) == 27  # what is not decided keeps all awake
+    for _ in range(64):
+        door(3)
+    entry.decide(4, True)
+    assert door(9) == "original" and door(3) == "compiled" and len(trial.products) == 27
+
+
+def test_wrong_sizes(capsule_guard: Callable[..., Any]) -> None:
+    door, entry = door_with(Trial())
+    with pytest.raises(ValueError, match="at most 16"):
+        entry.sizes = capsule_guard("always", 17, 17)
+    with pytest.raises(AttributeError):
+        entry.sizes = 3
+    for size_class in (-1, 64):
+        with pytest.raises(ValueError, match="64 classes"):
+            entry.decide(size_class, True)
+    entry.sizes = capsule_guard("raises", 1)
+    with pytest.raises(LookupError):
+        door(1)
+
+
 @pytest.mark.parametrize("answer", [True, (1,), (True, None, 3), "no"])
 def test_wrong_answers(answer: Any) -> None:
-    door, entry = door_with(lambda entry: answer)
+    door, entry = door_with(lambda entry, product: answer)
     with pytest.raises(TypeError, match="runs_original, done"):
         door(1)
     with pytest.raises(TypeError, match="callable or None"):
@@ -136,7 +199,7 @@ def test_wrong_answers(answer: Any) -> None:
 
 
 def test_errors_of_a_trial_reach_the_caller() -> None:
-    def asks(entry: Entry) -> Any:
+    def asks(entry: Entry, product: int) -> Any:
         raise InterruptedError
 
     def told(*result: Any) -> None:
@@ -145,7 +208,7 @@ def test_errors_of_a_trial_reach_the_caller() -> None:
     door, entry = door_with(asks)
     with pytest.raises(InterruptedError):
         door(1)
-    entry.trial = lambda entry: (True, told)
+    entry.trial = lambda entry, product: (True, told)
     with pytest.raises(BlockingIOError):
         door(1)
     with pytest.raises(KeyError, match="original"):

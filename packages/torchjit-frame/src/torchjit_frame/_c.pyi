@@ -33,7 +33,9 @@ class Entry:
     def on_raise(self) -> Callable[[BaseException], BaseException | Callable[[], object]] | None: ...
     enabled: bool
     runs_original: bool
-    trial: Callable[[Entry], tuple[bool, Callable[..., object]] | None] | None
+    sizes: Any
+    trial: Callable[[Entry, int], tuple[bool, Callable[..., object]] | None] | None
+    def decide(self, size_class: int, runs_original: bool, /) -> None: ...
 
 @final
 class TailCall:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, final
@@ -24,16 +27,25 @@ class EagerFacts:
         nbytes: of the results of all operations together: eager code, whose backward is yet to come, needs no more.
         program: a digest of the graphs, and of the kinds and sizes of their inputs.
         devices: where its tensors are.
+        product: of the sizes that vary, as they were at capture.
+        degree: how often the same one of them is a size of one tensor, at most.
     """
 
     nbytes: int
     program: str
     devices: tuple[str, ...]
+    product: int = 1
+    degree: int = 1
+
+    def nbytes_at(self, product: int) -> int:
+        """Not much less than eager code may need where varying sizes multiply to this: each may have grown alone."""
+        return int(self.nbytes * max(product / max(self.product, 1), 1.0) ** self.degree)
 
 
 def facts_of(graphs: Iterable[torch.fx.GraphModule]) -> EagerFacts:
     """The facts; a size that varies counts as it was at capture."""
-    nbytes, devices = 0, set()
+    nbytes, degree, devices = 0, 1, set()
+    sizes: dict[str, int] = {}
     digest = hashlib.sha256()
     for graph in graphs:
         digest.update(graph.code.encode())
@@ -42,9 +54,31 @@ def facts_of(graphs: Iterable[torch.fx.GraphModule]) -> EagerFacts:
                 devices.add(tensor.device.type)
                 if node.op == "placeholder":
                     digest.update(_described(tensor).encode())
+                    sizes.update(_varying(tensor))
                 else:
                     nbytes += _nbytes(tensor)
-    return EagerFacts(nbytes, digest.hexdigest(), tuple(sorted(devices)))
+                    degree = max(degree, _degree(tensor))
+    return EagerFacts(nbytes, digest.hexdigest(), tuple(sorted(devices)), math.prod(sizes.values()), degree)
+
+
+_SYMBOL = re.compile(r"\b([a-z]\d+)\b(?:\*\*(\d+))?")
+"""A symbol in the text of a size, and its power."""
+
+
+def _varying(tensor: torch.Tensor) -> Iterable[tuple[str, int]]:
+    """The symbols among its sizes, with what they were."""
+    for size in tensor.shape:
+        if type(size) is not int and _SYMBOL.fullmatch(str(size)):
+            yield str(size), _hint(size)
+
+
+def _degree(tensor: torch.Tensor) -> int:
+    found: Counter[str] = Counter()
+    for size in tensor.shape:
+        if type(size) is not int:
+            for name, power in _SYMBOL.findall(str(size)):
+                found[name] += int(power or 1)
+    return max(found.values(), default=1)
 
 
 def _tensors(value: Any) -> Iterable[torch.Tensor]:
@@ -63,10 +97,15 @@ def _described(tensor: torch.Tensor) -> str:
 def _nbytes(tensor: torch.Tensor) -> int:
     count = tensor.element_size()
     for size in tensor.shape:
-        node = getattr(size, "node", None)
-        hint = size if node is None else getattr(node, "hint", None)
-        count *= hint if isinstance(hint, int) else 1
+        count *= _hint(size)
     return count
+
+
+def _hint(size: Any) -> int:
+    """A size as it was at capture; 1 of one that nobody knew."""
+    node = getattr(size, "node", None)
+    hint = size if node is None else getattr(node, "hint", None)
+    return hint if isinstance(hint, int) else 1
 
 
 def free_bytes(devices: Iterable[str]) -> int | None:

@@ -88,8 +88,7 @@ class Explanation:
                 f"[{region.compile_id}] {region.function}: {region.seconds:.3f} s, "
                 f"{len(region.guards)} guards ({region.cause})"
             )
-            if region.compared is not None:
-                lines.append(f"    {region.compared}")
+            lines += [f"    {choice}" for choice in region.compared]
         if self.store is not None:
             lines += str(self.store).splitlines()
         number: Counter[str] = Counter()

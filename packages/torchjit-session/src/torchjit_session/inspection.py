@@ -107,7 +107,7 @@ def _region(site: SiteFacts, made: Specialization, hits: int, sites: Mapping[tup
         storage=made.storage,
         texts=made.texts,
         op_count=made.op_count,
-        compared=None if made.trial is None else made.trial.choice,
+        compared=() if made.trials is None else made.trials.choices,
     )  # fmt: skip
 
 

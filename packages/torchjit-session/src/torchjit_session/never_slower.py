@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 import torch
 
+import torchjit_guards
 from torchjit_core import events
 from torchjit_core.failures import FailurePolicy, cause_of
+from torchjit_core.guards import SymbolicCondition
 from torchjit_core.handlers import let_through
+from torchjit_core.paths import AccessPath, SizeOf
 from torchjit_core.reasons import InvalidIR, reason
 from torchjit_core.storing import NotStorable
 from torchjit_core.user_warnings import warn_user
@@ -30,7 +33,7 @@ from torchjit_session.eager_facts import EagerFacts, facts_of, free_bytes
 from torchjit_session.site_keys import key_parts
 from torchjit_session.specialization import Specialization
 from torchjit_session.trial_samples import TimedCall, clock_for, random_numbers_watched
-from torchjit_session.trials import Choice, Clock, Sample, Trial, Way
+from torchjit_session.trials import Choice, Clock, Sample, Trial, Trials, TrialTerms, Way
 from torchjit_store.choices import ChoiceFolder
 from torchjit_store.key import process_parts
 
@@ -73,19 +76,39 @@ def _begin(site: SiteFacts, slots: tuple[Any, ...], entry: Entry) -> None:
     facts = made.eager_facts or (facts_of(made.graphs) if made.graphs else None)
     clock = None if facts is None else clock_for(frozenset(facts.devices))
     if facts is not None and clock is not None and _may_be_compared(site, made):
-        made.trial = _trial(site, made, _Kept.of(site, slots, facts), facts, clock)
-        made.trial.add(entry)
+        sizes = _varying_sizes(made, len(slots)) if made.symbols else None
+        made.trials = Trials(_terms(site, made, _Kept.of(site, slots, facts), facts, clock), sizes)
+        made.trials.add(entry)
 
 
-def _trial(site: SiteFacts, made: Specialization, kept: _Kept, facts: EagerFacts, clock: Clock) -> Trial:
-    """The trial of an entry that may be compared."""
-    runs, known = runs_of(site.terms.backend), kept.choice()
-    return Trial(
+_MOST_SIZES = 16
+
+
+def _varying_sizes(made: Specialization, nslots: int) -> torchjit_guards.GuardProgram | None:
+    """Gathers the sizes that vary between calls of an entry, each symbol once; numbers, and strides, are none.
+
+    A guard bounds each symbol: sizes 0 and 1 are none.
+    """
+    found: dict[str, AccessPath] = {}
+    for guard in made.guards:
+        if isinstance(guard, SymbolicCondition) and len(guard.names) == 1:
+            ((name, path),) = guard.names
+            if isinstance(path, SizeOf):
+                found.setdefault(name, path)
+    paths = list(found.values())[:_MOST_SIZES]
+    return torchjit_guards.GuardProgram((), paths, nslots) if paths else None
+
+
+def _terms(site: SiteFacts, made: Specialization, kept: _Kept, facts: EagerFacts, clock: Clock) -> TrialTerms:
+    """Of the trials of an entry that may be compared."""
+    runs = runs_of(site.terms.backend)
+    return TrialTerms(
         functools.partial(_sample, clock),
         functools.partial(_obstacle, facts),
-        _teller(site, made, None if known is not None or kept.key is None else (kept.folder, kept.key)),
+        _teller(site, made),
         functools.partial(tell_fault, site.name, site.terms.failure_policy()),
-        known=known,
+        kept.choice,
+        kept.keep,
         reported_only=site.terms.host.comparing().mode == "report" or site.terms.fullgraph,
         watch=None if runs is not None and runs.draws_as_eager else random_numbers_watched,
     )
@@ -94,7 +117,7 @@ def _trial(site: SiteFacts, made: Specialization, kept: _Kept, facts: EagerFacts
 @final
 @attrs.frozen
 class _Kept:
-    """Where an entry's choice is kept; without a key it is not."""
+    """Where an entry's choices are kept, one for each class of sizes; without a key they are not."""
 
     folder: ChoiceFolder
     key: str | None
@@ -104,13 +127,18 @@ class _Kept:
         comparing = site.terms.host.comparing()
         return _Kept(ChoiceFolder(comparing.cache_dir), _key(site, slots, facts) if comparing.keeps else None)
 
-    def choice(self) -> Choice | None:
+    def choice(self, size_class: int) -> Choice | None:
         """What an earlier process chose; None where there is nothing, or nothing that can be read."""
-        record = None if self.key is None else self.folder.read(self.key)
+        record = None if self.key is None else self.folder.read(f"{self.key}-{size_class}")
         try:
             return None if record is None else Choice.of_record(record)
         except (ValueError, TypeError, KeyError):
             return None
+
+    def keep(self, choice: Choice) -> None:
+        """For later processes."""
+        if self.key is not None:
+            self.folder.write(f"{self.key}-{choice.size_class}", choice.as_record())
 
 
 def tell_fault(name: str, policy: FailurePolicy, error: Exception) -> None:
@@ -148,15 +176,16 @@ def _among_ranks() -> bool:
     return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 
-def _obstacle(facts: EagerFacts) -> str:
-    """Why no call may run as eager code now; "" where it may."""
+def _obstacle(facts: EagerFacts, product: int) -> str:
+    """Why no call with this product of its varying sizes may run as eager code now; "" where it may."""
     if _among_ranks():
         return "the process is one of several ranks by now"
     if "cuda" in facts.devices and torch.cuda.is_current_stream_capturing():
         return "the program records a CUDA graph"
-    free = free_bytes(facts.devices) if facts.nbytes > _LITTLE else None
-    if free is not None and facts.nbytes > _MOST_OF_FREE * free:
-        return f"eager code may need {facts.nbytes / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free"
+    needed = facts.nbytes_at(product)
+    free = free_bytes(facts.devices) if needed > _LITTLE else None
+    if free is not None and needed > _MOST_OF_FREE * free:
+        return f"eager code may need {needed / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free"
     return ""
 
 
@@ -176,14 +205,11 @@ def _key(site: SiteFacts, slots: tuple[Any, ...], facts: EagerFacts) -> str | No
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _teller(site: SiteFacts, made: Specialization, keep: tuple[ChoiceFolder, str] | None) -> Any:
-    """What keeps a choice and tells of it. It keeps neither the site nor the specialisation alive."""
+def _teller(site: SiteFacts, made: Specialization) -> Any:
+    """What tells of a choice. It keeps neither the site nor the specialisation alive."""
     where, name = weakref.ref(made), site.name
 
     def told(choice: Choice) -> None:
-        if keep is not None:
-            folder, key = keep
-            folder.write(key, choice.as_record())
         counted = "not compared" if choice.why_not else "slower than eager" if choice.is_loss else f"kept {choice.kept}"
         counters["never_slower"][counted] += 1
         known = where()

@@ -140,7 +140,7 @@ class RegionInfo:
         storage: what became of it on disk: "loaded", "stored", "not stored: " and why; "" where nothing was tried.
         texts: of one that was loaded, the code of its graphs, which are not there.
         op_count: calls in its graphs.
-        compared: with eager code, and which of the two is kept; None where that was not asked for, or is not known yet.
+        compared: with eager code, and which of the two is kept, for each class of sizes; none where that was not asked for, or is not known yet.
     """
 
     compile_id: str
@@ -161,7 +161,7 @@ class RegionInfo:
     storage: str = ""
     texts: tuple[str, ...] = ()
     op_count: int = 0
-    compared: Choice | None = None
+    compared: tuple[Choice, ...] = ()
 
 
 @final

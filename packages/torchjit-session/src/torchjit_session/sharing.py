@@ -126,9 +126,9 @@ def _taken_over(site: Site, entry: Entry, lender: Compilation, slots: tuple[Any,
     hook = None if entry.hook is None else site.owner.ask_for_call
     on_raise = entry.on_raise.of(site.failures, made) if isinstance(entry.on_raise, OnRaise) else None
     own = Entry(program, entry.target, entry.unwrap, made, hook, on_raise)
-    if theirs.trial is not None:
-        theirs.trial.add(own)
-        made.trial = theirs.trial
+    if theirs.trials is not None:
+        theirs.trials.add(own)
+        made.trials = theirs.trials
     made.seconds = time.perf_counter() - start
     site.specializations.append(made)
     site.door.append(own)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torchjit_vm
     from torchjit_guards.costs import GuardCosts
     from torchjit_session.eager_facts import EagerFacts
-    from torchjit_session.trials import Trial
+    from torchjit_session.trials import Trials
 
 __all__ = ["Specialization"]
 
@@ -52,7 +52,7 @@ class Specialization:
         loaded_ops: of such a one, how many calls are in them.
         unstored: what is left to do to store it on disk.
         eager_facts: of its graphs, of one that was loaded from disk.
-        trial: of it and of eager code, if there is one.
+        trials: of it and of eager code, if there are any.
         storage: what became of it there: "loaded", "stored", "not stored: " and why; "" where nothing was tried.
     """
 
@@ -80,7 +80,7 @@ class Specialization:
     loaded_ops: int = 0
     unstored: object = None
     eager_facts: EagerFacts | None = None
-    trial: Trial | None = None
+    trials: Trials | None = None
     storage: str = ""
 
     def __attrs_post_init__(self) -> None:

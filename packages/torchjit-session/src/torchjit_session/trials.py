@@ -6,6 +6,7 @@ Nothing here knows torch. See docs/design/0035-never-slower.md.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, final
@@ -17,12 +18,14 @@ from torchjit_core import events
 from torchjit_core.handlers import let_through
 from torchjit_frame import Entry
 
-__all__ = ["ORDER", "WARM", "Choice", "Clock", "Sample", "Trial", "verdict"]
+__all__ = ["ORDER", "WARM", "WARM_LATER", "Choice", "Clock", "Sample", "Trial", "TrialTerms", "Trials", "verdict"]
 
 Way = Literal["eager", "compiled"]
 
 WARM = 3
 """The first calls are not timed: these compile, fill caches and reserve memory."""
+WARM_LATER = 24
+"""The same for each class of sizes after the first of an entry: it has that many calls before one may cost something."""
 ORDER: tuple[Way, ...] = (
     "compiled", "compiled", "eager", "compiled", "eager", "compiled", "eager", "compiled", "eager",
 )  # fmt: skip
@@ -33,6 +36,7 @@ SHORT = 1e-3
 """Seconds of a compiled call below which one eager call, which may have met some noise, decides nothing."""
 WINS = 0.97
 """At the end two eager calls must each have taken less than this share of the fastest compiled one."""
+ENOUGH_WINS = 2
 MOST_LOST = 6
 """Samples that came to nothing, after which the trial ends."""
 MOST_INSIDE = 10_000
@@ -54,6 +58,7 @@ class Choice:
         decided: the number of the last call before it was decided.
         why_not: why nothing was compared; "" where something was.
         reported_only: compiled code stays, whatever was faster.
+        size_class: what it holds for: calls whose varying sizes have a product of so many bits; 0: no size varies.
     """
 
     faster: Way
@@ -64,6 +69,7 @@ class Choice:
     decided: int = 0
     why_not: str = ""
     reported_only: bool = False
+    size_class: int = 0
 
     @property
     def kept(self) -> Way:
@@ -76,6 +82,12 @@ class Choice:
         return self.kept != self.faster
 
     def __str__(self) -> str:
+        if not self.size_class:
+            return self._told()
+        least = 1 << (self.size_class - 1)
+        return f"{self._told()} (varying sizes that multiply to {least} to {2 * least - 1})"
+
+    def _told(self) -> str:
         if self.why_not:
             return f"not compared with eager: {self.why_not}"
         eager, compiled = f"{self.eager * 1e3:.3g} ms", f"{self.compiled * 1e3:.3g} ms"
@@ -88,7 +100,9 @@ class Choice:
     def as_record(self) -> dict[str, Any]:
         """For a file; see `of_record`."""
         return {
-            field.name: getattr(self, field.name) for field in attrs.fields(Choice) if field.name != "reported_only"
+            field.name: getattr(self, field.name)
+            for field in attrs.fields(Choice)
+            if field.name not in ("reported_only", "size_class")
         }
 
     @classmethod
@@ -106,17 +120,27 @@ class Choice:
         )  # fmt: skip
 
 
-def verdict(eager: Sequence[float], compiled: Sequence[float]) -> Way | None:
-    """What is faster, by seconds of calls; None where more calls are needed to tell. Both have been timed at least once."""
-    fastest = min(compiled)
-    if len(eager) == 1 and fastest < SHORT:
+Timed = tuple[float, int]
+"""Seconds of a call, and the product of its varying sizes."""
+
+
+def verdict(eager: Sequence[Timed], compiled: Sequence[Timed]) -> Way | None:
+    """What is faster; None where more calls are needed to tell. Both have been timed at least once.
+
+    A larger call is taken to take no less time, and nothing else is: eager is faster than compiled calls that were not larger, or slower than
+    some that were not smaller.
+    """
+    if len(eager) == 1 and min(compiled)[0] < SHORT:
         return None
     bound = CLEARLY_SLOWER.get(len(eager))
-    if bound is not None and min(eager) > bound * fastest:
+    if bound is not None and all(
+        seconds > bound * min((s for s, size in compiled if size >= own), default=math.inf) for seconds, own in eager
+    ):
         return "compiled"
     if len(eager) < ORDER.count("eager"):
         return None
-    return "eager" if sorted(eager)[1] < WINS * fastest else "compiled"
+    wins = sum(seconds < WINS * min((s for s, size in compiled if size <= own), default=0) for seconds, own in eager)
+    return "eager" if wins >= ENOUGH_WINS else "compiled"
 
 
 class Clock(Protocol):
@@ -162,81 +186,140 @@ _waiting: list[Trial] = []
 
 
 @final
-class Trial:
-    """What a front door asks before each call of the entries on trial: `Entry.trial`.
+@attrs.frozen
+class TrialTerms:
+    """What trials of an entry's calls have in common.
 
-    Args:
-        sample: begins to time a call of this trial that runs in one way, of an entry.
-        obstacle: why no call may run as eager code now; "".
-        told: called with the choice, once.
-        known: what an earlier process has chosen: the same calls run in the same ways, untimed.
-        reported_only: compiled code stays, whatever is faster.
+    Attributes:
+        sample: begins to time a call of a trial that runs in one way.
+        obstacle: why no call with this product of its varying sizes may run as eager code now; "".
+        told: called with each choice, once.
         fault: told of an error in here or in a sample, which no call of the program is to see; it may raise another one.
+        known: what an earlier process has chosen for a class of sizes: the same calls run in the same ways, untimed.
+        keep: called with a choice that was not known.
+        reported_only: compiled code stays, whatever is faster.
         watch: watches a warm call; its result is called with the call's result, and gives why nothing can be compared, or "".
     """
 
-    def __init__(
-        self,
-        sample: Callable[[Trial, Way], Sample],
-        obstacle: Callable[[], str],
-        told: Callable[[Choice], None],
-        fault: Callable[[Exception], None],
-        *,
-        known: Choice | None = None,
-        reported_only: bool = False,
-        watch: Callable[[], Callable[[], str]] | None = None,
-    ) -> None:
-        self._sample, self._obstacle, self._told, self._fault, self._watch = sample, obstacle, told, fault, watch
-        self._known, self._reported_only = known, reported_only
+    sample: Callable[[Trial, Way], Sample]
+    obstacle: Callable[[int], str]
+    told: Callable[[Choice], None]
+    fault: Callable[[Exception], None]
+    known: Callable[[int], Choice | None] = lambda size_class: None
+    keep: Callable[[Choice], None] = lambda choice: None
+    reported_only: bool = False
+    watch: Callable[[], Callable[[], str]] | None = None
+
+
+@final
+class Trials:
+    """What a front door asks before each call of the entries on trial: `Entry.trial`. Each class of sizes is on a trial of its own.
+
+    Args:
+        terms: of all of them.
+        sizes: gathers the sizes that vary, for `Entry.sizes`; None: none does.
+    """
+
+    def __init__(self, terms: TrialTerms, sizes: object = None) -> None:
+        self._terms, self._sizes = terms, sizes
         self._entries: WeakSet[Entry] = WeakSet()
-        self._times: dict[Way, list[float]] = {"eager": [], "compiled": []}
+        self.by_class: dict[int, Trial] = {}
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Those that have been made, the smallest sizes first."""
+        made = (trial.choice for _, trial in sorted(self.by_class.items()))
+        return tuple(choice for choice in made if choice is not None)
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry on trial, or let it share what was chosen."""
+        self._entries.add(entry)
+        entry.sizes = self._sizes
+        for choice in self.choices:
+            entry.decide(choice.size_class, choice.kept == "eager")
+        if self._sizes is not None or not self.choices:
+            entry.trial = self
+
+    def __call__(self, entry: Entry, product: int) -> tuple[bool, Callable[..., None]] | None:
+        """What this call of the entry runs: see `Entry`."""
+        if _thread.is_inside():
+            return None  # a call inside of one that is timed
+        size_class = product.bit_length()
+        trial = self.by_class.get(size_class)
+        if trial is None:
+            warm = WARM_LATER if self.by_class else WARM
+            made = Trial(self._terms, self._settled, size_class, warm)
+            trial = self.by_class.setdefault(size_class, made)
+        return trial(entry, product)
+
+    def _settled(self, choice: Choice) -> None:
+        for entry in list(self._entries):
+            entry.decide(choice.size_class, choice.kept == "eager")
+            if self._sizes is None:
+                entry.trial = None
+
+
+@final
+class Trial:
+    """Which calls of one class of sizes run as eager code, until it is known what is faster.
+
+    Args:
+        terms: what it has in common with the others of its entries.
+        settled: called with the choice.
+        size_class: see `Choice`.
+        warm: how many calls are not timed at first.
+    """
+
+    def __init__(
+        self, terms: TrialTerms, settled: Callable[[Choice], None], size_class: int = 0, warm: int = WARM
+    ) -> None:
+        self._terms, self._settled, self._class, self._warm = terms, settled, size_class, warm
+        self._known: Choice | None = None
+        self._times: dict[Way, list[Timed]] = {"eager": [], "compiled": []}
         self._timed: list[int] = []
         self._eagerly: list[int] = []
         self._lost = self._waits = 0
         self._waiting_for: Sample | None = None
         self._waiting_entry: Entry | None = None
+        self._product = 0
+        """Of the call that is timed."""
         self.calls = 0
         """Of all its entries, so far."""
         self.choice: Choice | None = None
 
-    def add(self, entry: Entry) -> None:
-        """Put an entry on trial, or let it share what was chosen."""
-        self._entries.add(entry)
-        if self.choice is None:
-            entry.trial = self
-        else:
-            entry.runs_original = self.choice.kept == "eager"
-
-    def __call__(self, entry: Entry) -> tuple[bool, Callable[..., None]] | None:
+    def __call__(self, entry: Entry, product: int) -> tuple[bool, Callable[..., None]] | None:
         """What this call of the entry runs: see `Entry`."""
-        if _thread.is_inside() or self.choice is not None:
-            return None  # a call inside of one that is timed, or one that was on its way
+        if self.choice is not None:
+            return None  # it was on its way
         try:
-            return self._asked(entry)
+            return self._asked(entry, product)
         except BaseException as error:
             _thread.inside = 0
             self.failed(error)
             return None
 
-    def _asked(self, entry: Entry) -> tuple[bool, Callable[..., None]] | None:
+    def _asked(self, entry: Entry, product: int) -> tuple[bool, Callable[..., None]] | None:
         self.calls += 1
+        if self.calls == 1:
+            self._known = self._terms.known(self._class)
         if self._known is not None:
             return self._as_known(self._known)
-        if self.calls <= WARM:
-            return None if self._watch is None else (False, self._watched(self._watch()))
+        if self.calls <= self._warm:
+            watch = self._terms.watch
+            return None if watch is None else (False, self._watched(watch()))
         if _waiting and not self._no_longer_waits(entry):
             return None
         if self.choice is not None:
             return None
         way = ORDER[sum(map(len, self._times.values()))]
-        if way == "eager" and (why := self._obstacle()):
+        if way == "eager" and (why := self._terms.obstacle(product)):
             self.end(why)
             return None
         self._timed.append(self.calls)
         if way == "eager":
             self._eagerly.append(self.calls)
-        self._waiting_entry = entry
-        done = self._inside(self._sample(self, way).done)
+        self._waiting_entry, self._product = entry, product
+        done = self._inside(self._terms.sample(self, way).done)
         return way == "eager", done
 
     def _as_known(self, known: Choice) -> tuple[bool, Callable[..., None]] | None:
@@ -275,9 +358,7 @@ class Trial:
         if self.choice is None:
             with contextlib.suppress(Exception):
                 self.end("an error inside torchjit")
-        for entry in list(self._entries):
-            entry.trial = None
-        self._fault(error)
+        self._terms.fault(error)
 
     def _watched(self, ask: Callable[[], str]) -> Callable[..., None]:
         def done(*result: Any) -> None:
@@ -317,11 +398,11 @@ class Trial:
         self._leave_waiting()
         if self.choice is not None or seconds is None:
             return
-        self._times[way].append(seconds)
+        self._times[way].append((seconds, self._product))
         eager, compiled = self._times["eager"], self._times["compiled"]
         if way == "eager" and (faster := verdict(eager, compiled)) is not None:
             self._settle(
-                Choice(faster, min(eager), min(compiled), tuple(self._timed), tuple(self._eagerly), self.calls)
+                Choice(faster, min(eager)[0], min(compiled)[0], tuple(self._timed), tuple(self._eagerly), self.calls)
             )
 
     def lost(self, why: str) -> None:
@@ -337,11 +418,11 @@ class Trial:
         self._settle(Choice("compiled", timed=timed, eagerly=eagerly, decided=self.calls, why_not=why))
 
     def _settle(self, choice: Choice) -> None:
-        self.choice = choice = attrs.evolve(choice, reported_only=self._reported_only)
-        for entry in list(self._entries):
-            entry.runs_original = choice.kept == "eager"
-            entry.trial = None
-        self._told(choice)
+        self.choice = choice = attrs.evolve(choice, reported_only=self._terms.reported_only, size_class=self._class)
+        self._settled(choice)
+        if self._known is None:
+            self._terms.keep(choice)
+        self._terms.told(choice)
 
 
 def _nothing(*_: Any) -> None:
