@@ -250,6 +250,9 @@ def test_a_function_with_breaks_is_one_call(made: Made) -> None:
     runs = made.runs
     assert torch.equal(c(x), f(x)) and made.runs == runs
     assert [s.trials is not None for s in made_by(c).specializations] == [True, False]
+    told = made_by(c).stats
+    assert told.kept_eager == told.regions and told.as_dict()["kept_eager"] == [r.compile_id for r in told.regions]
+    assert f"Kept eager: 2 of 2 regions, {told.op_count} of {told.op_count} operators (100.0%)" in str(told)
 
 
 @SLOWER

@@ -449,3 +449,18 @@ def test_a_picture_of_the_steps_is_in_the_page_and_escaped() -> None:
     ]
     page = render_html(events)
     assert 'class="steps"' in page and "kernel_1" in page and "unknown kinds" not in page
+    facts = page.split('class="facts">')[1].split("</p>")[0]
+    assert "PyTorch&#39;s own operators: 1 of 6 (17%)" in facts and "kept eager" not in facts
+
+
+def test_the_head_says_how_much_is_kept_eager() -> None:
+    events = []
+    for identity, nodes, kept in (("0/0", 30, ("compiled", "eager")), ("1/0", 70, ("compiled",)), ("2/0", 100, ())):
+        events += [
+            start(f"f{identity[0]}", identity),
+            event("graph", identity, stage="captured", name="g", nodes=nodes),
+        ]
+        events += [event("graph", identity, stage="forward", name="h", nodes=5)]
+        events += [event("compared_with_eager", identity, choice=f"kept {way}", kept=way) for way in kept]
+    facts = render_html(events).split('class="facts">')[1].split("</p>")[0]
+    assert "kept eager: 1 of 3 compilations, 30 of 200 nodes" in facts

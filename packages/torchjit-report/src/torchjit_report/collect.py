@@ -180,6 +180,12 @@ def _add_phase(into: Compilation, fields: Fields) -> None:
     phases.append(Phase(_text(fields, "name"), number(fields, "seconds"), number(fields, "time")))
 
 
+def _add_comparison(into: Compilation, fields: Fields) -> None:
+    into.compared = True
+    into.kept_eager = into.kept_eager or fields.get("kept") == "eager"
+    _add_remark("compared_with_eager", into, fields)
+
+
 def _end(into: Compilation, fields: Fields) -> None:
     into.seconds = number(fields, "seconds")
     into.ok = bool(fields.get("ok"))
@@ -203,6 +209,7 @@ _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "saved_tensors": lambda c, f: c.saved.extend(_made(SavedTensor, row) for row in _rows(f, "tensors")),
     "schedule": _add_schedule,
     **{kind: functools.partial(_add_remark, kind) for kind in remarks.KINDS},
+    "compared_with_eager": _add_comparison,
 }
 
 KNOWN: Final = frozenset({"session", "calls", "compile_start", "recompile", *_OF_A_COMPILATION})

@@ -201,6 +201,8 @@ class Compilation:
         follows: of a continuation, the lines of the breaks behind which it goes on.
         recompile: the miss that made it necessary.
         asked: backend, mode, options and device, as text.
+        compared: was it compared with eager code?
+        kept_eager: do calls run as eager code, if only those of some sizes?
         late: phases after its end, such as a backward that is compiled when it is first needed.
     """
 
@@ -227,6 +229,14 @@ class Compilation:
     hits: int = 0
     follows: tuple[Place, ...] = ()
     recompile: Recompile | None = None
+    compared: bool = False
+    kept_eager: bool = False
+
+    @property
+    def operators(self) -> int:
+        """Nodes of its captured graphs."""
+        first = self.graphs[0].stage if self.graphs else ""
+        return sum(graph.nodes for graph in self.graphs if graph.stage == first)
 
     @property
     def status(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias, final
 
 import attrs
@@ -180,9 +180,24 @@ def _facts(report: Report) -> tuple[str, ...]:
         texts = dict.fromkeys(c.asked[name] for c in report.compilations if name in c.asked)
         if texts:
             facts.append(f"{name} {', '.join(list(texts)[:6])}")
+    facts += _shares(report)
     if 0 < report.first < 1e11:  # what gmtime surely takes
         facts.insert(0, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(report.first)))
     return tuple(facts)
+
+
+def _shares(report: Report) -> Iterator[str]:
+    """How much eager PyTorch still does: by choice of whole functions, and as operators of compiled graphs."""
+    made = list(report.compilations)
+    if any(c.compared for c in made):
+        kept = [c for c in made if c.kept_eager]
+        own, all_of = (sum(c.operators for c in some) for some in (kept, made))
+        yield f"kept eager: {len(kept)} of {len(made)} compilations, {own} of {all_of} nodes"
+    steps = [step for c in made for schedule in c.schedules for step in schedule.steps]
+    computed = sum(len(step["nodes"]) for step in steps)
+    if computed:
+        own = sum(len(step["nodes"]) for step in steps if not step["generated"])
+        yield f"PyTorch's own operators: {own} of {computed} ({own / computed:.0%})"
 
 
 def _function(function: Function, anchor: str, slowest: float, breaks: Notes, *, repeats: bool) -> FunctionView:

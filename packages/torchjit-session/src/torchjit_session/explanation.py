@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, final
 
 import attrs
@@ -67,6 +68,14 @@ class Explanation:
         return sum(r.op_count for r in self.regions)
 
     @property
+    def kept_eager(self) -> tuple[RegionInfo, ...]:
+        """Regions with calls that run as eager code because that was faster, if only those of some sizes, and continuations of such functions."""
+        found = {region.compile_id: region for region in self.regions if _runs_eagerly(region)}
+        for node in self.tree:
+            found.update((region.compile_id, region) for region in _behind_eager(node))
+        return tuple(found.values())
+
+    @property
     def compile_seconds(self) -> float:
         """Wall seconds of all specialisations. A continuation is compiled when it is reached, so they do not overlap."""
         return sum(r.seconds for r in self.regions)
@@ -75,6 +84,7 @@ class Explanation:
         """Everything as dicts, lists, texts and numbers, for `json.dumps`. Graphs are their code, with the values of their nodes."""
         made: dict[str, Any] = attrs.asdict(self, filter=lambda field, _: field.name != "tree", value_serializer=_plain)
         made["tree"] = [_names_of_tree(node) for node in self.tree]
+        made["kept_eager"] = [region.compile_id for region in self.kept_eager]
         made["obstacles"] = [attrs.asdict(obstacle) | {"seconds": obstacle.seconds} for obstacle in self.obstacles]
         return made
 
@@ -83,6 +93,8 @@ class Explanation:
             f"Graphs: {self.graph_count}   Graph breaks: {self.graph_break_count}   Ops: {self.op_count}   "
             f"Specialisations: {len(self.regions)}   Compile time: {self.compile_seconds:.3f} s"
         ]
+        if any(region.compared for region in self.regions):
+            lines.append(self._share_kept_eager())
         for region in sorted(self.regions, key=lambda r: -r.seconds):
             lines.append(
                 f"[{region.compile_id}] {region.function}: {region.seconds:.3f} s, "
@@ -96,6 +108,24 @@ class Explanation:
             number[obstacle.kind] += 1
             lines.append(f"{obstacle.kind} {number[obstacle.kind]}: {obstacle}")
         return "\n".join(lines)
+
+    def _share_kept_eager(self) -> str:
+        kept, ops = self.kept_eager, self.op_count
+        own = sum(region.op_count for region in kept)
+        return f"Kept eager: {len(kept)} of {len(self.regions)} regions, {own} of {ops} operators ({own / max(ops, 1):.1%})"
+
+
+def _runs_eagerly(region: RegionInfo) -> bool:
+    return any(choice.kept == "eager" for choice in region.compared)
+
+
+def _behind_eager(node: RegionNode, eager: bool = False) -> Iterator[RegionInfo]:
+    """The continuations of functions that run as eager code: nothing calls them any more."""
+    if eager:
+        yield from node.specializations
+    eager = eager or (bool(node.specializations) and all(map(_runs_eagerly, node.specializations)))
+    for child in node.children:
+        yield from _behind_eager(child, eager and child.kind == "continuation")
 
 
 def _plain(_: Any, __: Any, value: Any) -> Any:

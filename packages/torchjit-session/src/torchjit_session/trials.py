@@ -24,7 +24,7 @@ Way = Literal["eager", "compiled"]
 
 WARM = 3
 """The first calls are not timed: these compile, fill caches and reserve memory."""
-WARM_LATER = 24
+WARM_LATER = 100
 """The same for each class of sizes after the first of an entry: it has that many calls before one may cost something."""
 ORDER: tuple[Way, ...] = (
     "compiled", "compiled", "eager", "compiled", "eager", "compiled", "eager", "compiled", "eager",
