@@ -17,7 +17,6 @@ from torchjit_inductor.codegen_protocol import CompiledKernel, KernelBackend
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.channel_groups import split_groups
 from torchjit_inductor.cpp.kernel import can_fail, computed_again, generate, heading
-from torchjit_inductor.cpp.pieces import chooses_piece
 from torchjit_inductor.cpp.plan import Plan
 from torchjit_inductor.cpp.stored_kernels import load_storable
 from torchjit_inductor.cpp.text import STORAGE
@@ -25,6 +24,7 @@ from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, rewrite_stores
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.passes import Pass
+from torchjit_inductor.schedule.pieces import chooses_piece
 from torchjit_inductor.settings import InductorSettings
 
 __all__ = ["CBackend", "whole_file"]

@@ -15,10 +15,10 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.cpp.pieces import decided
 from torchjit_inductor.indexing import loop_symbol, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores
 from torchjit_inductor.ir.values import INDEXED
+from torchjit_inductor.schedule.pieces import decided
 
 __all__ = ["MOST_STRIDE", "Phases", "stored_together", "with_phases"]
 

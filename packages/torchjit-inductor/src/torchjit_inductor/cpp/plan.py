@@ -22,13 +22,13 @@ import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.cpp.phases import Phases, with_phases
-from torchjit_inductor.cpp.pieces import Segment, changes_of, sharing, within
 from torchjit_inductor.cpp.split_reduction import Split, split_of
 from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, flat_index, iterations, rewrite_stores, roots
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, PASSES, Value, cast, index_value, reduce, walk, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
+from torchjit_inductor.schedule.pieces import Segment, changes_of, sharing, within
 
 __all__ = ["BLOCK", "CHUNK", "UNROLLED", "Plan", "at_this_level"]
 

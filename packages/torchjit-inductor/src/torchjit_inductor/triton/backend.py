@@ -38,6 +38,7 @@ from torchjit_inductor.triton.launch import KernelVariants, make_launcher
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.redundant_loads import derive_loads
+from torchjit_inductor.triton.shared_pieces import share_pieces
 from torchjit_inductor.triton.size_arguments import useful_divisors, with_size_arguments
 from torchjit_inductor.triton.sorts import why_not_sorted
 from torchjit_inductor.triton.source import kernel_comments
@@ -184,12 +185,15 @@ class TritonBackend(KernelBackend):
             return self._kernels.of_few_queries(problem, places[0].device)
 
     def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
-        """Update inputs in place, read less, split reductions of much into little, and launch small kernels together."""
+        """Update inputs in place, read less, split reductions of much into little, and launch small kernels together; measure what may pay."""
         algorithms: tuple[Pass, ...] = (measure_algorithms,) if self._settings.max_autotune else ()
+        seconds, descends = self._tuner.seconds, self._settings.coordinate_descent_tuning
+        pieces: tuple[Pass, ...] = (lambda program: share_pieces(program, seconds),) if descends else ()
         return (
             *algorithms,
             store_in_place,
             derive_loads,
+            *pieces,
             lambda program: split_program(program, hints, self._tuner.parts),
             lambda program: combine_small(program, hints),
         )
