@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import pytest
 import torch
 import torch.fx
@@ -13,8 +14,11 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.folding import scalars_on_devices
+from torchjit_inductor.host import write_host_program
 from torchjit_inductor.ir.evaluate import evaluate_kernel
+from torchjit_inductor.ir.kernel import Buffer
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.lowering.graph_nodes import read_whole
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
@@ -450,3 +454,32 @@ def test_what_waits_for_the_result_or_cannot_be_shared_does_not_join_a_reduction
         program = lower_graph(traced(function, [x]), "graph")
         program = fuse(program, {}, shares=lambda k, p=program: backend.shares(k, p.buffers, {}))  # type: ignore[misc]
         assert len(program.steps) == 2
+
+
+class CountedBuffers(dict[str, Buffer]):
+    """Counts how often somebody goes through all of them."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        type(self).walks += 1
+        return super().values()
+
+
+@pytest.mark.parametrize("products", [2, 20])
+def test_the_host_program_looks_for_its_device_once(products: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each allocation: a training step of 48 layers has thousands of buffers."""
+    monkeypatch.setattr(CountedBuffers, "walks", 0)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(products):
+            x = (x @ w).relu()
+        return x
+
+    program = lowered(traced(function, [torch.randn(4, 4), torch.randn(4, 4)]))
+    program = attrs.evolve(program, buffers=CountedBuffers(program.buffers))
+    kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+    made = {k.name: CompiledKernel(k.name, "", lambda: None) for k in kernels}
+    source = write_host_program(program, made, check_strides=False).source
+    assert source.count("empty_cuda(") >= 1 and source.count("exchange_device(0)") == 1
+    assert CountedBuffers.walks == 2  # the program is written twice

@@ -115,6 +115,9 @@ class _Writer:
         self.numbers: set[str] = set()
         self.last_use = self._last_uses()
         self.hints = hints
+        cuda = {b.device.index or 0 for b in program.buffers.values() if b.device.type == "cuda"}
+        # The CUDA device to make current during the call, or None.
+        self.cuda_index = min(cuda) if cuda else None
         # For each buffer that gets a dead one's memory, the dead one; and what happened to memory, step by step.
         self.successors = successors
         self.inherited = set(self.successors.values())
@@ -240,31 +243,23 @@ class _Writer:
 
     def _device_scope(self) -> tuple[list[str], list[str], list[str]]:
         """What comes before the `try`, at its beginning, and what brings everything back."""
-        index = self._cuda_index()
-        if index is None:
+        if self.cuda_index is None:
             return [], [], ["        no_grad(grad)"]
+        self.names |= {
+            "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
+            "exchange_device": getattr(torch._C, "_cuda_exchangeDevice", torch.cuda._exchange_device),
+            "restore_device": getattr(torch._C, "_cuda_maybeExchangeDevice", torch.cuda._maybe_exchange_device),
+        }
         # Inside of the `try`, and each by one call of a C function: an exception of a signal's handler finds no moment between
         # the change and what brings it back.
         leave = ["        try:", "            no_grad(grad)", "        finally:", "            restore_device(device)"]
-        return ["    device = current_device()"], [f"        exchange_device({index})"], leave
+        return ["    device = current_device()"], [f"        exchange_device({self.cuda_index})"], leave
 
     def _signature(self, parameters: Sequence[str]) -> list[str]:
         if not self.boxed:
             return [f"def call({', '.join(parameters)}):"]
         unpacked = [f"    {', '.join(parameters)}, = inputs"] if parameters else []
         return ["def call(inputs):", *unpacked, "    inputs.clear()"]
-
-    def _cuda_index(self) -> int | None:
-        """The CUDA device to make current during the call, or None."""
-        indices = {b.device.index or 0 for b in self.program.buffers.values() if b.device.type == "cuda"}
-        if not indices:
-            return None
-        self.names |= {
-            "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
-            "exchange_device": getattr(torch._C, "_cuda_exchangeDevice", torch.cuda._exchange_device),
-            "restore_device": getattr(torch._C, "_cuda_maybeExchangeDevice", torch.cuda._maybe_exchange_device),
-        }
-        return min(indices)
 
     def _kernel(self, step: KernelStep, position: int) -> None:
         kernel = step.kernel
@@ -325,11 +320,7 @@ class _Writer:
             self.put(f"del {old}")
             return
         dtype, shape = self._constant(buffer.dtype), self._layout(buffer)
-        if (
-            _empty_cuda is not None
-            and buffer.device.type == "cuda"
-            and (buffer.device.index or 0) == self._cuda_index()
-        ):
+        if _empty_cuda is not None and buffer.device.type == "cuda" and (buffer.device.index or 0) == self.cuda_index:
             self.names["empty_cuda"] = _empty_cuda
             self.put(f"{name} = empty_cuda({shape}, {dtype})")
             return
