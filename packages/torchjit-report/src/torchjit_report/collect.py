@@ -37,6 +37,7 @@ Fields = Mapping[str, Any]
 _T = TypeVar("_T")
 _LARGEST = 1e15
 _NAMELESS = "(start not recorded)"
+_LOADED = "loaded from disk"
 _OUTSIDE = "(outside of any compilation)"
 
 
@@ -250,7 +251,7 @@ class _Collector:
         elif event.kind == "recompile":
             self._recompile(fields)
         elif event.kind in _OF_A_COMPILATION:
-            compilation = self._compilation(fields)
+            compilation = self._loaded(fields) if event.kind == "entry_loaded" else self._compilation(fields)
             _OF_A_COMPILATION[event.kind](compilation, fields)
             if event.kind == "compile_end":
                 pid = _key(fields, "pid")
@@ -273,6 +274,13 @@ class _Collector:
         self.owners[id(made)] = function
         self.compilations[pid, _key(fields, "compile_id")] = made
         self.open.setdefault(pid, []).append(made)
+        return made
+
+    def _loaded(self, fields: Fields) -> Compilation:
+        """What was loaded from disk stands beside what was compiled; it has started and ended at once."""
+        made = self._start({**fields, "lineno": fields.get("code_lineno", fields.get("lineno")), "cause": _LOADED})
+        self.open[_key(fields, "pid")].remove(made)
+        _end(made, {"seconds": fields.get("seconds"), "ok": True})
         return made
 
     def _calls(self, fields: Fields) -> None:

@@ -134,6 +134,8 @@ _NAMES: dict[str, tuple[tuple[str, ...], str]] = {
     "all": ((), "everything"),
 }
 """What each tells: kinds of events, and in words."""
+_MADE_BY_COMPILING = frozenset({"aot_graphs", "bytecode", "fusion", "kernel_code", "output_code"})
+"""Names that tell nothing of an entry that was loaded from disk: they say so."""
 _ERRORS: Final = ("fallback",)
 _COMPONENTS: dict[str, dict[int, tuple[str, ...]]] = {
     "dynamo": {
@@ -268,7 +270,7 @@ def _wants(name: str, kind: str, fields: Mapping[str, Any]) -> bool:
         return captured if name in ("graph_code", "graph_sizes") else name == "aot_graphs"
     if kind == "fallback" and name == "cudagraphs":
         return str(fields["reason"]).startswith("TJ-CG-")
-    return kind in _NAMES[name][0]
+    return kind in _NAMES[name][0] or (kind == "entry_loaded" and name in _MADE_BY_COMPILING)
 
 
 def _listen(kind: str, fields: dict[str, Any]) -> None:
@@ -279,6 +281,8 @@ def _listen(kind: str, fields: dict[str, Any]) -> None:
     if kind == "graph" and {"graph_sizes", "all"} & {*asked, *_enabled}:
         sizes = "\n".join(f"    {name}: {value}" for name, value in fields.get("values", {}).items())
         text = f"sizes\n{sizes}" if asked == ["graph_sizes"] else f"{text}\nsizes\n{sizes}"
+    if kind == "entry_loaded" and _MADE_BY_COMPILING & {*asked}:
+        text = f"{text} (TORCHJIT_STORE=off compiles it again, and shows what comes of that)"
     of = rank()
     label = "" if of is None else f"rank {of}, "
     _log.info("[%s%s] %s", label, fields.get("compile_id") or "-", text)

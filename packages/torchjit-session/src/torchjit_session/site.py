@@ -312,7 +312,7 @@ class Site:
         ok = False
         policy = using_policy(self.terms.failure_policy())
         with events.using_compile_id(made.compile_id), policy, events.activity("capture"):
-            events.emit_lazy("compile_start", lambda: self._described_call(cause, code, slots))
+            events.emit_lazy("compile_start", lambda: self.told_at_start(cause, code, slots))
             try:
                 with collector_paused() as collects:
                     entry, origin = self._capture(slots, made, collects)
@@ -437,7 +437,8 @@ class Site:
         return shapes.marked(self.region, slots)
 
     # ------------------------------------------------------------------ telling
-    def _described_call(self, cause: str, code: types.CodeType, slots: tuple[Any, ...]) -> dict[str, Any]:
+    def told_at_start(self, cause: str, code: types.CodeType, slots: tuple[Any, ...]) -> dict[str, Any]:
+        """Fields of `compile_start`."""
         follows = [place_fields(at) for at in self.follows]
         return described_call(code, slots) | {
             "function": self.name,

@@ -21,7 +21,7 @@ from torchjit_session.call_chain import CallSite, chain_of
 from torchjit_session.entries import code_of, listing, original_of
 from torchjit_session.specialization import Specialization
 
-__all__ = ["described_call", "place_fields", "symbol_fields", "tell_capture"]
+__all__ = ["described_call", "place_fields", "symbol_fields", "tell_capture", "tell_loaded"]
 
 
 def described_call(code: types.CodeType, slots: tuple[Any, ...]) -> dict[str, Any]:
@@ -53,6 +53,29 @@ def tell_capture(
     """
     if not events.listening():
         return
+    _tell_breaks(name, callers, made)
+    if not made.source:
+        events.emit("emitted", source=_call_of_graph(captured.gather))
+    _tell_guards(made.guards)
+    if events.bytecode_wanted_by:
+        code = code_of(captured.target)
+        rewritten = "" if code is None else listing(code)
+        events.emit(
+            "bytecode", function=name, original=listing(original_of(region)), rewritten=rewritten, source=made.source
+        )
+
+
+def tell_loaded(name: str, callers: tuple[CallSite, ...], made: Specialization, guards: tuple[Guard, ...]) -> None:
+    """The same of one that was loaded from disk, as far as it is there, and its graph."""
+    _tell_breaks(name, callers, made)
+    if made.source:
+        events.emit("emitted", source=made.source)
+    _tell_guards(guards)
+    for code in made.texts:
+        events.emit("graph", stage="captured", name=name, code=code, nodes=made.op_count, values={}, lines={})
+
+
+def _tell_breaks(name: str, callers: tuple[CallSite, ...], made: Specialization) -> None:
     for record in made.breaks:
         where = record.location
         events.emit(
@@ -68,15 +91,10 @@ def tell_capture(
             stack=[{**place_fields(at), "function": at.function} for at in record.stack],
             calls=[call.as_fields() for call in chain_of(record, callers)],
         )
-    if not made.source:
-        events.emit("emitted", source=_call_of_graph(captured.gather))
-    events.emit("guards", guards=[_guard_fields(g) for g in made.guards])
-    if events.bytecode_wanted_by:
-        code = code_of(captured.target)
-        rewritten = "" if code is None else listing(code)
-        events.emit(
-            "bytecode", function=name, original=listing(original_of(region)), rewritten=rewritten, source=made.source
-        )
+
+
+def _tell_guards(guards: tuple[Guard, ...]) -> None:
+    events.emit("guards", guards=[_guard_fields(g) for g in guards])
 
 
 def _devices(slots: Sequence[Any]) -> list[str]:

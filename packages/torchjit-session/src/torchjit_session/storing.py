@@ -32,6 +32,7 @@ from torchjit_session import profiling
 from torchjit_session.counters import counters
 from torchjit_session.eager_facts import EagerFacts, facts_of
 from torchjit_session.rerun import OnRaise
+from torchjit_session.site_events import tell_loaded
 from torchjit_session.site_keys import Marks, differing, key_parts
 from torchjit_session.specialization import Specialization
 from torchjit_store.deferred import Deferred
@@ -347,10 +348,23 @@ def _appended(site: Site, found: Candidate, slots: tuple[Any, ...], start: float
     site.specializations.append(made)
     site.door.append(appended)
     profiling.show_loaded()
-    events.emit(
-        "entry_loaded", compile_id=made.compile_id, seconds=made.seconds, built_in=entry.seconds, cause=entry.cause, **_place_of(site, made),
-    )  # fmt: skip
+    _tell_loaded(site, made, entry, slots)
     return appended
+
+
+def _tell_loaded(site: Site, made: Specialization, entry: StoredEntry, slots: tuple[Any, ...]) -> None:
+    """An entry was loaded; whoever listens to everything hears what a capture would have told, too."""
+    fields = {
+        "compile_id": made.compile_id, "seconds": made.seconds, "built_in": entry.seconds, "cause": entry.cause, **_place_of(site, made),
+    }  # fmt: skip
+    if not events.listening():
+        events.emit("entry_loaded", **fields)
+        return
+    start = site.told_at_start(entry.cause, site.code_of(slots), slots)
+    events.emit("entry_loaded", **{**start, **fields, "code_lineno": start["lineno"]})
+    with events.using_compile_id(made.compile_id):
+        guards = _told_later(Deferred.unread(lambda: made.guards), "guards")
+        tell_loaded(site.name, site.callers, made, guards or ())
 
 
 # --------------------------------------------------------------------------------------------------------- storing
