@@ -95,6 +95,8 @@ class TilePlan:
         from_first: addresses are those of a tile's first element, of 64 bits where positions are, plus distances of 32 bits.
         kept: so many elements at the end of each row the cache is to keep for the last of several runs over it, which begins there;
             0: all, and each run begins at the beginning.
+        packed: a thread keeps its part of whole rows as it lies in memory, in 16 bits an element, and computes what follows from it anew for
+            each reduction.
     """
 
     program_loops: tuple[LoopVar, ...]
@@ -106,6 +108,7 @@ class TilePlan:
     walked: LoopVar | None = None
     from_first: bool = False
     kept: int = 0
+    packed: bool = False
 
     @property
     def reduced(self) -> Axis | None:
