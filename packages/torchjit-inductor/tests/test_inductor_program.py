@@ -444,6 +444,32 @@ def test_convolutions_of_many_weights_stay_row_major() -> None:
     run_program(fn, inputs, program)
 
 
+def test_convolutions_alone_keep_their_layout() -> None:
+    """Two changes of layout cost more than one convolution gains; a pooling gains with it. A change of shape parts two of them."""
+    torch.manual_seed(0)
+    w1, w2 = torch.randn(16, 3, 3, 3), torch.randn(8, 16, 1, 1)
+
+    def alone(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> list[torch.Tensor]:
+        return [F.conv2d(x.sin(), w1, padding=1).softmax(1)]
+
+    def parted(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> list[torch.Tensor]:
+        rows = F.conv2d(x, w1, padding=1).relu().flatten(2)
+        return [F.conv2d(rows.softmax(2).view(2, 16, 12, 12), w2)]
+
+    def pooled(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> list[torch.Tensor]:
+        return [F.max_pool2d(F.conv2d(x, w1, padding=1).relu(), 2)]
+
+    def together(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> list[torch.Tensor]:
+        return [F.conv2d(F.conv2d(x, w1, padding=1).relu(), w2)]
+
+    inputs = (sample(2, 3, 12, 12), w1, w2)
+    for fn, count in ((alone, 0), (parted, 0), (pooled, 1), (together, 2)):
+        gm = trace(fn, inputs)
+        chosen = preferred_layouts(gm, ChannelsLastWins(cache_dir()))
+        assert sum(n.target is aten.convolution.default for n in chosen) == count
+        run_program(fn, inputs, lower_graph(gm, "g", chosen))
+
+
 def test_convolutions_choose_their_layout() -> None:
     """Whatever the race says, results and the strides of outputs are eager's."""
     torch.manual_seed(0)

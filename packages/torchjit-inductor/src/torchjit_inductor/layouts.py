@@ -87,6 +87,7 @@ def preferred_layouts(gm: torch.fx.GraphModule, cache: AutotuneCache) -> set[tor
     convolutions = [n for n in gm.graph.nodes if n.op == "call_function" and n.target is _CONVOLUTION]
     heavy = {n for n in convolutions if _weight_heavy(n)}
     convolutions = [n for n in convolutions if n not in heavy]
+    convolutions = _in_company(convolutions)
     eligible = []
     for node in convolutions:
         key = _race_key(node)
@@ -168,6 +169,29 @@ def _between(convolutions: list[torch.fx.Node]) -> set[torch.fx.Node]:
                 found.add(near)
                 stack.append(near)
     return found
+
+
+def _in_company(convolutions: list[torch.fx.Node]) -> list[torch.fx.Node]:
+    """Those with another one, or a pooling, in what a layout carries to. The others would pay for two changes of it alone.
+
+    Measured, one thread, AVX-512: nine convolutions of two images, what they give as the next operation of eleven kinds got it. With
+    channels innermost 0.60 to 1.1 times eager's speed alone, with a softmax over channels, an upsampling or a mean that scales them, row-major 0.97 to 1.2;
+    with a max pool 1.2 times the speed of row-major ones (docs/benchmarks/cpu.md).
+    """
+    kept: set[torch.fx.Node] = set()
+    seen: set[torch.fx.Node] = set()
+    for node in convolutions:
+        if node not in seen:
+            around = _between([node])
+            together = {other for other in convolutions if other in around}
+            seen |= together
+            if len(together) > 1 or any(map(_pools, around)):
+                kept |= together
+    return [node for node in convolutions if node in kept]
+
+
+def _pools(node: torch.fx.Node) -> bool:
+    return "pool" in getattr(node.target, "_opname", "")
 
 
 def _carries_layout(node: torch.fx.Node) -> bool:
