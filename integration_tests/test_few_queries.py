@@ -104,6 +104,15 @@ def test_expanded_otherwise_is_not_heads_written_out() -> None:
     assert found is not None and found.key.op == found.value.op == "call_function"
 
 
+def test_keys_and_values_written_out_unequally_often_are_read_as_written() -> None:
+    def call(q: Any, k: Any, v: Any) -> Any:
+        k, v = (t[:, :, None].expand(-1, -1, 8 // t.shape[1], -1, -1).reshape(1, 8, 1024, 128) for t in (k, v))
+        return library(q, k, v, None, False)[0]
+
+    found = _found(call, Q, (1, 4, 1024, 128), (1, 2, 1024, 128))
+    assert found is not None and found.key.op == found.value.op == "call_function"
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_programs_call_the_kernels(name: str, long: None, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = TritonBackend(arch=90, driver=Driver())

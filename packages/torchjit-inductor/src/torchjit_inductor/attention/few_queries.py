@@ -95,6 +95,7 @@ def _is_taken(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *bias
         query.device.type == "cuda"
         and query.dtype in _DTYPES
         and all(t.dtype is query.dtype for t in tensors)
+        and key.shape[:3] == value.shape[:3]
         and queries <= _MOST_QUERIES < key.shape[2] < _LONGEST
         and max(depth, value.shape[3]) <= _DEEPEST
         and heads % key.shape[1] == 0
@@ -103,9 +104,11 @@ def _is_taken(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *bias
 
 
 def _ungrouped(key: torch.fx.Node, value: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node]:
-    """Keys and values; where each of their heads was written several times, one behind the other, they as they were before."""
+    """Keys and values; where each of their heads was written equally often, one behind the other, they as they were before."""
     first, second = _before_repeating(key), _before_repeating(value)
-    return (key, value) if first is None or second is None else (first, second)
+    if first is None or second is None or first.meta["val"].shape[1] != second.meta["val"].shape[1]:
+        return key, value
+    return first, second
 
 
 def _before_repeating(node: torch.fx.Node) -> torch.fx.Node | None:
