@@ -1,0 +1,239 @@
+"""Kernels under variants of their plans: what decides which of them the table has.
+
+    python packages/torchjit-inductor/benchmarks/gpu_plans.py [--groups twice odd pieces] [--only NAME ...] [--limit SECONDS] [--compile]
+
+`twice`: norms and softmaxes that read their rows twice, with more or less of them kept in the cache (`TilePlan.kept`), or packed in
+registers (`packed_rows`). `odd`: sums over a middle dimension, tiles and addresses (`TilePlan.from_first`). `pieces`: rotary embeddings
+as they are and with shared pieces (`shared_pieces`). A line for each variant: microseconds, the table's plan first, of copy bandwidth
+(all operands and results once), and how far results are from those of the table's plan. Operands are out of cache; medians of 12.
+With `--compile` nothing runs and no GPU is needed: registers of a thread, and how it accesses memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import attrs
+import torch
+import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.fuse import fuse
+from torchjit_inductor.steps import KernelStep
+from torchjit_inductor.triton.compile import MachineCode
+from torchjit_inductor.triton.cuda import CudaDriver
+from torchjit_inductor.triton.launch import KernelVariants
+from torchjit_inductor.triton.occupancy import registers_of
+from torchjit_inductor.triton.packed_rows import packed_plan
+from torchjit_inductor.triton.plan import Axis, TilePlan, make_plan
+from torchjit_inductor.triton.shared_pieces import shared_pieces
+from torchjit_inductor.triton.specialisations import Variant
+from torchjit_inductor.triton.split_reduction import split_program
+from torchjit_inductor.triton.timing import device_seconds, random_like
+from torchjit_inductor.triton.trial import Candidate, Launch, runner
+
+BF, F32 = torch.bfloat16, torch.float32
+Spec = tuple[tuple[int, ...], torch.dtype]
+Chosen = tuple[str, LoopKernel, TilePlan]
+"""What a variant is called, its loops, its plan."""
+
+
+def _batch_norm(x: torch.Tensor) -> torch.Tensor:
+    return F.relu(F.batch_norm(x, None, None, training=True))
+
+
+def _group_norm(x: torch.Tensor) -> torch.Tensor:
+    return F.silu(F.group_norm(x, 32))
+
+
+def _softmax(x: torch.Tensor) -> torch.Tensor:
+    return F.softmax(x, -1)
+
+
+def _rotated(q: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+    half = q.shape[-1] // 2
+    return torch.cat([q[..., :half] * c - q[..., half:] * d, q[..., :half] * d + q[..., half:] * c], -1)
+
+
+CASES: dict[str, dict[str, tuple[Callable[..., Any], tuple[Spec, ...]]]] = {
+    "twice": {
+        "softmax 65536": (_softmax, (((1024, 65536), BF),)),
+        "softmax 50257": (_softmax, (((2048, 50264), BF),)),
+        "group norm": (_group_norm, (((32, 256, 64, 128), BF),)),
+        "batch norm 256": (_batch_norm, (((32, 256, 64, 128), BF),)),
+        "batch norm 512": (_batch_norm, (((32, 512, 64, 64), BF),)),
+        "batch norm 1024": (_batch_norm, (((32, 1024, 64, 64), BF),)),
+        "batch norm 256, long": (_batch_norm, (((64, 256, 64, 128), BF),)),
+        "batch norm 256, float32": (_batch_norm, (((32, 256, 64, 128), F32),)),
+    },
+    "odd": {
+        "128 x 4096 x 4095": (lambda x: x.sum(1), (((128, 4096, 4095), F32),)),
+        "64 x 4096 x 4095": (lambda x: x.sum(1), (((64, 4096, 4095), F32),)),
+        "512 x 512 x 1023": (lambda x: x.sum(1), (((512, 512, 1023), F32),)),
+        "128 x 4096 x 4096": (lambda x: x.sum(1), (((128, 4096, 4096), F32),)),
+        "128 x 4096 x 4095, bfloat16": (lambda x: x.float().sum(1), (((128, 4096, 4095), BF),)),
+    },
+    "pieces": {
+        "rotary 128": (_rotated, (((32, 32, 512, 128), BF), ((512, 64), BF), ((512, 64), BF))),
+        "rotary 128, float32": (_rotated, (((16, 32, 512, 128), F32), ((512, 64), F32), ((512, 64), F32))),
+        "rotary 256": (_rotated, (((16, 32, 512, 256), BF), ((512, 128), BF), ((512, 128), BF))),
+    },
+}
+
+
+def kernels_of(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[list[LoopKernel], Mapping[str, Buffer]]:
+    """The Triton kernels of a function, and the buffers of its program."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        gm = make_fx(function)(*(torch.empty(s, dtype=d, device="cuda:0") for s, d in specs))
+    program = split_program(rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {}))), {})
+    return [s.kernel for s in program.steps if isinstance(s, KernelStep)], program.buffers
+
+
+def twice(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]:
+    """More or less of a row in the cache, or all of it in registers."""
+    plan = make_plan(kernel, buffers, {})
+    yield "table", kernel, plan
+    axis = plan.reduced
+    size = None if axis is None else axis.size.value
+    if axis is None or size is None or not axis.looped or len(plan.axes) > 1:
+        return
+    packed = packed_plan(kernel, buffers, plan)
+    if packed is not None:
+        yield "packed", kernel, packed
+    for block, warps, kept in ((8192, 16, 0), (8192, 16, 2), (16384, 32, 0), (16384, 32, 4), (16384, 32, 2)):
+        many = size // kept if kept else 0
+        axes = (attrs.evolve(axis, block=block),)
+        yield f"{block}, {warps} warps, {many} kept", kernel, attrs.evolve(plan, axes=axes, num_warps=warps, kept=many)
+
+
+def odd(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]:
+    """Tiles, warps and addresses."""
+    plan = make_plan(kernel, buffers, {})
+    yield "table", kernel, plan
+    if len(plan.axes) == 1:
+        return
+    x, r = plan.axes
+    for columns, rows, warps in ((32, 128, 8), (32, 128, 4), (64, 64, 4), (64, 128, 8), (64, 128, 4)):
+        for first in (False, True):
+            axes = (attrs.evolve(x, block=columns), attrs.evolve(r, block=rows))
+            words = f"{columns} x {rows}, {warps} warps{', from first' if first else ''}"
+            yield words, kernel, attrs.evolve(plan, axes=axes, num_warps=warps, from_first=first)
+
+
+def pieces(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]:
+    """One loop over a row, or over a piece of it."""
+    plan = make_plan(kernel, buffers, {})
+    yield "table", kernel, plan
+    yield from _tiles("whole", kernel, plan, (4, 8))
+    shared = shared_pieces(kernel, buffers)
+    if shared is not None:
+        plan = make_plan(shared, buffers, {})
+        yield "shared", shared, plan
+        yield from _tiles("shared", shared, plan, (4, 8, 16))
+
+
+def _tiles(name: str, kernel: LoopKernel, plan: TilePlan, rows: Sequence[int]) -> Iterator[Chosen]:
+    if len(plan.axes) == 1:
+        return
+    for count in rows:
+        axes: tuple[Axis, ...] = (attrs.evolve(plan.axes[0], block=count), plan.axes[1])
+        yield f"{name}, {count} rows", kernel, attrs.evolve(plan, axes=axes, num_warps=min(plan.num_warps, 4))
+
+
+GROUPS: dict[str, Callable[[LoopKernel, Mapping[str, Buffer]], Iterator[Chosen]]] = {
+    "twice": twice,
+    "odd": odd,
+    "pieces": pieces,
+}
+
+
+def codes_of(variants: Sequence[Chosen], buffers: Mapping[str, Buffer]) -> Iterator[MachineCode]:
+    """Machine code of each for sm_90, compiled beside each other."""
+
+    def code(each: Chosen) -> MachineCode:
+        made = KernelVariants(each[1], buffers, each[2], 90, {})
+        return made.compile(Variant(True, bool(made.wide())))
+
+    with ThreadPoolExecutor(min(12, os.cpu_count() or 1)) as pool:
+        yield from pool.map(code, variants)
+
+
+def described(code: MachineCode) -> str:
+    """Registers and accesses."""
+    accesses = Counter(re.findall(r"(?:ld|st)\.global[\w.:]*", code.ptx))
+    words = ", ".join(f"{n} {name.replace('.L2::cache_hint', '')}" for name, n in accesses.items())
+    return f"{registers_of(code.cubin)} registers of {code.threads} threads; {words}"
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes a second, read and written, of a copy of 1 GiB."""
+    x = torch.empty(2**28, device=device)
+    y = torch.empty_like(x)
+    return 2 * x.nbytes / device_seconds([lambda: y.copy_(x)], cold=True, device=device)[0]
+
+
+def measure(
+    name: str, kernel: LoopKernel, buffers: Mapping[str, Buffer], variants: Sequence[Chosen], copy: float
+) -> None:
+    """Print a line for each variant of a kernel."""
+    memory = random_like(kernel.buffers, buffers)
+    moved, driver, device = sum(t.nbytes for t in memory.values()), CudaDriver(), torch.device("cuda", 0)
+    runs: list[tuple[str, Callable[[], None], float]] = []
+    wanted: list[torch.Tensor] = []
+    for (words, each, plan), code in zip(variants, codes_of(variants, buffers), strict=True):
+        launch = Launch(code, plan.programs.evaluate({}), tuple(each.buffers))
+        try:
+            run = runner(Candidate(words, (launch,)), driver, device, memory)
+            run()
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            print(f"{name:28s} {words:32s} {error}", flush=True)
+            continue
+        results = [memory[n] for n in kernel.writes]
+        wanted = wanted or [t.clone() for t in results]
+        far = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(results, wanted, strict=True))
+        runs.append((words, run, far))
+    times = device_seconds([run for _, run, _ in runs], cold=True, device=device)
+    for (words, _, far), took in zip(runs, times, strict=True):
+        print(f"{name:28s} {words:32s} {took * 1e6:8.1f} us {moved / took / copy:6.3f} of copy {far:8.1e}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--groups", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--limit", type=float, default=float("inf"))
+    parser.add_argument("--compile", action="store_true")
+    options = parser.parse_args()
+    began, copy = time.monotonic(), 0.0
+    if not options.compile:
+        copy = copy_bandwidth(torch.device("cuda", 0))
+        print(f"copy {copy / 1e12:.2f} TB/s", flush=True)
+    for group in options.groups:
+        for name, (function, specs) in CASES[group].items():
+            if (options.only and name not in options.only) or time.monotonic() - began > options.limit:
+                continue
+            kernels, buffers = kernels_of(function, specs)
+            for kernel in kernels[:1]:
+                variants = list(GROUPS[group](kernel, buffers))
+                if not options.compile:
+                    measure(name, kernel, buffers, variants, copy)
+                    torch.cuda.empty_cache()
+                    continue
+                for (words, _, _), code in zip(variants, codes_of(variants, buffers), strict=True):
+                    print(f"{name:28s} {words:32s} {described(code)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
