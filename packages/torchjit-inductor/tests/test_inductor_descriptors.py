@@ -71,7 +71,7 @@ def _launchers(driver: Driver) -> list[Any]:
     def place(function: Any) -> int:
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
-    fast = cuda.c_launcher(place(driver.launch), load, 0, 2, 9, lambda: place(driver.encode))
+    fast = cuda.c_launcher(place(driver.launch), load, 0, cuda.LaunchSignature(2, 9), lambda: place(driver.encode))
     slow = load(1)
     return [lambda *a: slow(9, 0, *a), *([] if fast is None else [fast])]
 

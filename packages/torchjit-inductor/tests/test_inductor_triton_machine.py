@@ -6,7 +6,7 @@ import ctypes
 import re
 import subprocess
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torchjit_core.expr import Symbol, as_expr, constant, minimum
 from torchjit_core.storing import how_made, made_by
 from torchjit_inductor import Inductor, InductorSettings
+from torchjit_inductor.attention.kernels import AttentionKernels
+from torchjit_inductor.attention.sizes import NOTHING
+from torchjit_inductor.attention.writer import KernelText, Tiles
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.evaluate import evaluate_kernel
@@ -34,12 +37,12 @@ from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton import cuda
 from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import MachineCode
-from torchjit_inductor.triton.cuda import LoadedKernel
+from torchjit_inductor.triton.cuda import LaunchSignature, LoadedKernel
 from torchjit_inductor.triton.launch import KernelVariants
 from torchjit_inductor.triton.occupancy import registers_of
-from torchjit_inductor.triton.plan import make_plan
+from torchjit_inductor.triton.plan import NARROW, make_plan
 from torchjit_inductor.triton.size_arguments import with_size_arguments
-from torchjit_inductor.triton.specialisations import NARROW, Specialisations, launcher_of
+from torchjit_inductor.triton.specialisations import Specialisations, launcher_of
 
 BF, F32, I32, I64 = torch.bfloat16, torch.float32, torch.int32, torch.int64
 DEVICE = torch.device("cuda", 0)
@@ -88,12 +91,7 @@ class RecordingDriver:
         return 77 + device
 
     def launcher(
-        self,
-        load: Callable[[int], LoadedKernel],
-        device: int,
-        arguments: int,
-        programs: int,
-        divisible: Sequence[bool] = (),
+        self, load: Callable[[int], LoadedKernel], device: int, signature: LaunchSignature
     ) -> Callable[..., None] | None:
         return None
 
@@ -315,7 +313,7 @@ def test_the_c_launcher_passes_arguments_and_falls_back(monkeypatch: pytest.Monk
 
     address = ctypes.cast(held, ctypes.c_void_p).value
     assert address is not None
-    made = cuda.c_launcher(address, load, 1, 2, 9)
+    made = cuda.c_launcher(address, load, 1, LaunchSignature(2, 9))
     if made is None:
         pytest.skip("the C extension is not built")
     made(16, 2**63)
@@ -336,6 +334,22 @@ def test_nothing_is_launched_for_nothing() -> None:
     (kernel,), driver = compile_function(lambda x: x * 2.0, ((0, 5), F32))
     kernel.launch(16, 32)
     assert driver.launches == []
+
+
+def test_attention_of_nothing_launches_nothing() -> None:
+    """No programs are not programs of which the call says how many."""
+    driver, asked = RecordingDriver(), list[LaunchSignature]()
+    driver.launcher = lambda load, device, signature: asked.append(signature)  # type: ignore[method-assign]
+    kernels, tiles = AttentionKernels(driver, lambda device: 90, 1), Tiles(16, 16, 4, 1)
+    for programs in (0, 3):
+        text = KernelText("attention", "", ("query", "result"), programs, tiles)
+        kernels._bound(lambda aligned: _never(), 0, text, NOTHING)
+    assert [signature.programs for signature in asked] == [3]
+    kernels._bound(lambda aligned: _never(), 0, KernelText("attention", "", ("query",), 0, tiles), NOTHING)(16)
+
+
+def _never() -> LoadedKernel:
+    raise AssertionError("nothing to launch")
 
 
 def test_repeated_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,7 +566,7 @@ def test_the_c_launcher_chooses_by_sizes(monkeypatch: pytest.MonkeyPatch) -> Non
         return LoadedKernel(lambda *a: 0, 100 + which, code, lambda error, retry: None)
 
     address = ctypes.cast(held, ctypes.c_void_p).value
-    made = cuda.c_launcher(address or 0, load, 0, 1, 0, divisible=(False, True))
+    made = cuda.c_launcher(address or 0, load, 0, LaunchSignature(1, 0, (False, True)))
     if made is None:
         pytest.skip("the C extension is not built")
     for call in (
@@ -620,7 +634,9 @@ def test_stored_launchers_choose_by_sizes() -> None:
 
 def test_a_c_launcher_can_be_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     code = MachineCode("k", b"", "", threads=128, shared=64, parameters=4)
-    made = cuda.c_launcher(1, lambda aligned: LoadedKernel(lambda *a: 0, 5, code, lambda e, r: None), 0, 2, 9)
+    made = cuda.c_launcher(
+        1, lambda aligned: LoadedKernel(lambda *a: 0, 5, code, lambda e, r: None), 0, LaunchSignature(2, 9)
+    )
     if made is None:
         pytest.skip("the C extension is not built")
     assert how_made(made_by(made, launcher_of, "facts")) is not None

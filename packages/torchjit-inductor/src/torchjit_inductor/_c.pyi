@@ -1,5 +1,10 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
+
+class Fallback(Protocol):
+    """What launches a kernel where the driver refuses."""
+
+    def __call__(self, programs: int, stream: int, /, *arguments: int) -> None: ...
 
 class Launcher:
     def __init__(
@@ -7,7 +12,7 @@ class Launcher:
         launch: int,
         stream: Callable[[int], int],
         device: int,
-        load: Callable[[int], tuple[int, int, int, int, Callable[..., Any], int, bytes]],
+        load: Callable[[int], tuple[int, int, int, int, Fallback, int, bytes]],
         arguments: int,
         programs: int,
         sizes: int = 0,

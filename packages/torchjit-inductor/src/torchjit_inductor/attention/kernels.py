@@ -27,7 +27,7 @@ from torchjit_inductor.ir.values import IN_ORDER, PASSES, walk
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.compile import MachineCode, Recipe, argument_type, compile_text, once
-from torchjit_inductor.triton.cuda import ALIGNED, KernelDriver, LoadedKernel
+from torchjit_inductor.triton.cuda import ALIGNED, KernelDriver, LaunchSignature, LoadedKernel
 from torchjit_inductor.triton.specialisations import LaunchFacts, Specialisations, Variant, launcher_of
 
 T = TypeVar("T")
@@ -395,8 +395,9 @@ class AttentionKernels:
         self, load: Callable[[bool], LoadedKernel], index: int, text: KernelText, varying: Varying
     ) -> Callable[..., None]:
         count = len(text.parameters)
-        if isinstance(text.programs, int) and not text.numbers:
-            quick = self._driver.launcher(lambda which: load(which == ALIGNED), index, count, text.programs)
+        if isinstance(text.programs, int) and text.programs and not text.numbers:
+            signature = LaunchSignature(count, text.programs)
+            quick = self._driver.launcher(lambda which: load(which == ALIGNED), index, signature)
             if quick is not None:
                 return quick
         driver, programs_of = self._driver, numbers_of(varying.arguments, [text.programs])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol, final
 
+import attrs
 import torch
 
 from torchjit_inductor.triton.compile import MachineCode
@@ -25,7 +26,16 @@ try:
 except ImportError:  # built without a C compiler
     Launcher = None  # type: ignore[assignment, misc]
 
-__all__ = ["ALIGNED", "DIVISIBLE", "WIDE", "CudaDriver", "KernelDriver", "LoadedKernel", "c_launcher"]
+__all__ = [
+    "ALIGNED",
+    "DIVISIBLE",
+    "WIDE",
+    "CudaDriver",
+    "KernelDriver",
+    "LaunchSignature",
+    "LoadedKernel",
+    "c_launcher",
+]
 
 ALIGNED, WIDE, DIVISIBLE = 1, 2, 4
 """What a specialisation may rely on: all addresses are multiples of 16, positions need 64 bits, the usual sizes are multiples of 16."""
@@ -34,6 +44,22 @@ _MOST_SIZES = 64  # of `csrc/launcher.c`
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PROMOTED = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B: what a copy brings into the cache at least
 _STATIC_SHARED_LIMIT = 48 * 1024  # bytes; more must be asked for
+
+
+@final
+@attrs.frozen
+class LaunchSignature:
+    """What a launcher is called with: addresses; where `programs` is 0 also sizes, the number of programs and an extent.
+
+    Attributes:
+        addresses: how many.
+        programs: size of the grid; 0: the call says it.
+        divisible: for each size whether it is a multiple of 16 under `DIVISIBLE`.
+    """
+
+    addresses: int
+    programs: int
+    divisible: tuple[bool, ...] = ()
 
 
 class KernelDriver(Protocol):
@@ -48,23 +74,14 @@ class KernelDriver(Protocol):
         ...
 
     def launcher(
-        self,
-        load: Callable[[int], LoadedKernel],
-        device: int,
-        arguments: int,
-        programs: int,
-        divisible: Sequence[bool] = (),
+        self, load: Callable[[int], LoadedKernel], device: int, signature: LaunchSignature
     ) -> Callable[..., None] | None:
         """A C function that enqueues a kernel, or None where there is none.
-
-        It is called with addresses; where `programs` is 0 also with the sizes, the number of programs and the extent.
 
         Args:
             load: the kernel by what it may rely on: `ALIGNED`, `WIDE` and `DIVISIBLE`, added.
             device: index.
-            arguments: how many addresses.
-            programs: size of the grid; 0: the call says it.
-            divisible: for each size whether it is a multiple of 16 under `DIVISIBLE`.
+            signature: of the kernel.
         """
         ...
 
@@ -182,30 +199,24 @@ class CudaDriver:
         return _raw_stream(device)
 
     def launcher(
-        self,
-        load: Callable[[int], LoadedKernel],
-        device: int,
-        arguments: int,
-        programs: int,
-        divisible: Sequence[bool] = (),
+        self, load: Callable[[int], LoadedKernel], device: int, signature: LaunchSignature
     ) -> Callable[..., None] | None:
-        return c_launcher(launch_address(), load, device, arguments, programs, encode_address, divisible)
+        return c_launcher(launch_address(), load, device, signature, encode_address)
 
 
 def c_launcher(
     launch: int,
     load: Callable[[int], LoadedKernel],
     device: int,
-    arguments: int,
-    programs: int,
+    signature: LaunchSignature,
     encode: Callable[[], int] = lambda: 0,
-    divisible: Sequence[bool] = (),
 ) -> Callable[..., None] | None:
     """`CudaDriver.launcher` with `cuLaunchKernel`, or a stand-in, at an address, and `cuTensorMapEncodeTiled` likewise."""
-    if Launcher is None or len(divisible) > _MOST_SIZES:
+    sizes = signature.divisible
+    if Launcher is None or len(sizes) > _MOST_SIZES:
         return None
 
-    def parts(which: int) -> tuple[int, int, int, int, Callable[..., Any], int, bytes]:
+    def parts(which: int) -> tuple[int, int, int, int, LoadedKernel, int, bytes]:
         kernel = load(which)
         code = kernel.code
         packed = b"".join(d.packed for d in code.descriptors)
@@ -213,8 +224,8 @@ def c_launcher(
         return kernel.function, code.threads, code.shared, code.parameters, kernel, encoder, packed
 
     made: Callable[..., None] = Launcher(
-        launch, _raw_stream, device, parts, arguments, programs, len(divisible),
-        sum(1 << n for n, divides in enumerate(divisible) if divides),
+        launch, _raw_stream, device, parts, signature.addresses, signature.programs, len(sizes),
+        sum(1 << n for n, divides in enumerate(sizes) if divides),
     )  # fmt: skip
     return made
 

@@ -15,7 +15,7 @@ import attrs
 from torchjit_core.storing import made_by, maker
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.triton.compile import MachineCode, Recipe, once
-from torchjit_inductor.triton.cuda import ALIGNED, DIVISIBLE, WIDE, KernelDriver, LoadedKernel
+from torchjit_inductor.triton.cuda import ALIGNED, DIVISIBLE, WIDE, KernelDriver, LaunchSignature, LoadedKernel
 from torchjit_inductor.triton.plan import NARROW
 
 __all__ = ["ALIGNMENT", "LaunchFacts", "Specialisations", "Variant", "launcher_of", "specialised"]
@@ -157,7 +157,8 @@ def launcher_of(kernels: Specialisations) -> Callable[..., None]:
     facts, driver = kernels.facts, kernels.driver
     if facts.programs == 0:
         return made_by(lambda *arguments: None, launcher_of, kernels)
-    made = driver.launcher(kernels.load, facts.device, facts.pointers, facts.programs or 0, facts.divisible)
+    signature = LaunchSignature(facts.pointers, facts.programs or 0, facts.divisible)
+    made = driver.launcher(kernels.load, facts.device, signature)
     return made_by(made or _slow_launcher(kernels), launcher_of, kernels)
 
 
