@@ -27,6 +27,7 @@ import torchjit_frame
 import torchjit_guards
 from torchjit_aot import entry
 from torchjit_core import events
+from torchjit_core.collector import full_collections_put_off
 from torchjit_core.guards import Ambient, Predicate
 from torchjit_core.paths import Arg
 from torchjit_inductor.cpp import folders
@@ -303,14 +304,21 @@ def test_nothing_is_left_by_a_backend_that_changes_everything():
         kept.append(torch.device("meta").__enter__())
         torch.set_default_dtype(torch.float64)
         gc.freeze()
+        kept.append(full_collections_put_off())
+        kept[-1].__enter__()
         torch._C._set_deterministic_algorithms(True)
         raise KeyboardInterrupt
 
-    numbers = torch.get_rng_state()
+    numbers, thresholds = torch.get_rng_state(), gc.get_threshold()
     compiled = torchjit.compile(lambda x: x * 2, backend=backend)
     with pytest.raises(KeyboardInterrupt):
         compiled(torch.ones(3))
-    assert torch.is_grad_enabled() and gc.isenabled() and gc.get_freeze_count() < 10_000
+    assert (
+        torch.is_grad_enabled()
+        and gc.isenabled()
+        and gc.get_freeze_count() < 10_000
+        and gc.get_threshold() == thresholds
+    )
     assert torch.autocast_increment_nesting() == 1 and torch.autocast_decrement_nesting() == 0
     assert torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0
     assert not torch.is_autocast_enabled("cpu") and torch.get_default_dtype() is torch.float32

@@ -416,6 +416,47 @@ def test_the_collector_rests_during_a_capture() -> None:
     assert gc.isenabled() is was_on
 
 
+def full_collections() -> int:
+    """How often Python goes through all objects while their number grows by half."""
+    import gc
+
+    found: list[int] = []
+
+    def see(when: str, about: dict[str, int]) -> None:
+        if when == "start" and about["generation"] == 2:
+            found.append(1)
+
+    gc.collect()
+    gc.callbacks.append(see)
+    try:
+        kept = [[] for _ in range(100_000 + len(gc.get_objects()) // 2)]  # type: ignore[var-annotated]
+    finally:
+        gc.callbacks.remove(see)
+    del kept
+    return len(found)
+
+
+def test_full_collections_wait_until_a_compilation_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    import gc
+
+    monkeypatch.setattr(collector, "_frozen_until", 0.0)  # a test before this one may have frozen objects
+    was_on, before = gc.isenabled(), gc.get_threshold()
+    gc.enable()
+    try:
+        if not full_collections():
+            pytest.skip("this Python goes through all objects at other times")
+        with collector.full_collections_put_off():
+            assert full_collections() == 0
+            with collector.full_collections_put_off():
+                pass
+            assert full_collections() == 0
+            collector.full_collections_allowed()
+            assert full_collections() > 0
+        assert full_collections() > 0 and gc.get_threshold() == before
+    finally:
+        (gc.enable if was_on else gc.disable)()
+
+
 # ------------------------------------------------------------------ two calls side by side
 def outcome(f: Callable[..., Any], *args: Any, gradients: bool = True, **kwargs: Any) -> comparison.Outcome:
     called, args, kwargs = comparison.copied(f, args, kwargs)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar, final
 
 import torch
 
-from torchjit_core.collector import frozen_now, program_has_frozen
+from torchjit_core.collector import frozen_now, full_collections_allowed, full_collections_put_off, program_has_frozen
 from torchjit_core.handlers import HANDLED, codes_of_handlers, hear
 from torchjit_frame import HeardHandler, is_eager, set_eager
 from torchjit_fx import ProcessState
@@ -131,6 +131,7 @@ class CompilationScope:
                 _signal.signal(number, handler)
 
     def _restore_collector(self) -> None:
+        full_collections_allowed()
         if not self._frozen and frozen_now():
             gc.unfreeze()
         if self._collects != gc.isenabled():
@@ -152,7 +153,8 @@ def compiled_later(build: Callable[[], _T]) -> _T:
     scope = CompilationScope(compiled_later.__code__)
     try:
         scope.begin()
-        made = build()
+        with full_collections_put_off():
+            made = build()
         scope.end()
         return made
     except BaseException as error:
