@@ -9,8 +9,11 @@ import attrs
 import pytest
 import torch
 from torch import fx
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import torchjit_aot
+import torchjit_inductor
 from torchjit_backends import others
 from torchjit_backends.openvino import KEPT_SIZES, _OfEachSize
 from torchjit_backends.options import Options
@@ -18,6 +21,7 @@ from torchjit_backends.pipeline import _inductor_settings, aot_eager_backend, cu
 from torchjit_core.events import listen
 from torchjit_core.reasons import MissingPackage, UserError
 from torchjit_inductor import InductorSettings
+from torchjit_inductor.assembly.workers import Workers
 from torchjit_session.backend_calls import is_ours
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
@@ -45,6 +49,25 @@ def test_each_backend_gives_results_and_gradients(backend: Callable[..., Any]) -
         torch.testing.assert_close(compiled(x, w)[0], softened(x, w)[0])
     got = torch.autograd.grad(backend(fx.symbolic_trace(softened), [x, w])(x, w)[0].square().sum(), (x, w))
     torch.testing.assert_close(got, torch.autograd.grad(softened(x, w)[0].square().sum(), (x, w)))
+
+
+def test_processes_that_compile_start_before_a_graph_for_a_gpu_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(torchjit_aot, "compile", lambda *_, **__: seen.append("traced"))
+    monkeypatch.setattr(torchjit_inductor.Inductor, "expect", lambda _, gm: seen.append(gm))
+    gm, backend = fx.symbolic_trace(softened), inductor_backend(Options(), InductorSettings())
+    backend(gm, [X, torch.eye(4)])
+    with FakeTensorMode():
+        backend(gm, [3, X, torch.empty(4, 4, device="cuda")])
+    assert seen == ["traced", gm, "traced"]
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_processes_start_for_graphs_that_become_kernels(only: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(Workers, "start", lambda _, most: started.append(most))
+    torchjit_inductor.Inductor(InductorSettings(fallback_only=only)).expect(fx.symbolic_trace(softened))
+    assert started == ([] if only else [1])
 
 
 def test_options_reach_the_inductor_beside_what_the_host_says() -> None:

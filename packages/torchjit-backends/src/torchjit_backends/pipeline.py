@@ -55,7 +55,16 @@ def inductor_backend(options: Options, kernels: torchjit_inductor.InductorSettin
             ),
         ),
     )
-    return _backend(_outside_of_the_hook(compiler, freezing=options.freezing), settings)
+    compiled = _backend(_outside_of_the_hook(compiler, freezing=options.freezing), settings)
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        with torch._C.DisableTorchFunctionSubclass():  # no code of the program's runs
+            devices = {value.device.type for value in example_inputs if isinstance(value, torch.Tensor)}
+        if "cuda" in devices:
+            inductor.expect(gm)
+        return compiled(gm, example_inputs)
+
+    return backend
 
 
 def cudagraphs(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

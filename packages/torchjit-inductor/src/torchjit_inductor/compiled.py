@@ -144,6 +144,11 @@ class Inductor:
             _warn(str(missing))
             return self._interpreted(gm, NO_COMPILER, str(missing), graph, _waits(gm, device))
 
+    def expect(self, gm: torch.fx.GraphModule) -> None:
+        """A graph like this one comes soon, for a GPU: the processes that compile its kernels start meanwhile."""
+        if torch.version.hip is None and not self.settings.fallback_only:
+            shared_workers().start(max(1, len(gm.graph.nodes) // _NODES_A_PROCESS))
+
     def _generated(
         self, gm: torch.fx.GraphModule, kind: Kind, name: str, device: torch.device | None, graph: Callable[..., CompiledGraph]
     ) -> CompiledGraph:  # fmt: skip
@@ -161,8 +166,7 @@ class Inductor:
         if device is not None and device.type == "cuda":
             if torch.version.hip is not None:
                 raise CompilerMissing("AMD GPUs are not supported yet: their graphs run op by op")
-            # While this process walks the graph and imports Triton.
-            shared_workers().start(max(1, len(gm.graph.nodes) // _NODES_A_PROCESS))
+            self.expect(gm)
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
                 gm = with_packed_products(gm, self._choices)
