@@ -349,6 +349,8 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
         odd = plan(lambda x: x.sum(1), (128, rows, 4095))
         assert (odd.num_warps, odd.from_first, [a.block for a in odd.axes]) == (warps, warps == 4, [32, 128])
     assert not plan(lambda x: x.sum(1), (128, 4096, 4096)).from_first
+    apart = plan(lambda x: x[:, ::2].sum((1, 2)), (64, 70, 128, 4095))
+    assert (len(apart.axes[1].loops), apart.num_warps, apart.from_first) == (2, 8, False)
     assert [a.block for a in plan(lambda x: x.argmax(1), (128, 512, 4096)).axes] == [32, 128]
     short = plan(lambda x: x.amax(0), (4, 1024, 32768))
     assert ([a.block for a in short.axes], short.num_warps) == ([512, 4], 4)

@@ -341,7 +341,7 @@ def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
     warps = max(1, min(8, block // 256))
     if warps == 8 and facts.itemsize == 4 and _fits_alone(facts):
         return TilePlan(kernel.outer, (Axis("r", kernel.inner, ALONE, looped=True),), num_warps=32)
-    if warps == 8 and facts.itemsize == 2 and _ends_fit(facts):
+    if warps == 8 and facts.itemsize == 2 and not unknown and _ends_fit(facts):
         return TilePlan(kernel.outer, (Axis("r", kernel.inner, ALONE, looped=True),), num_warps=32, kept=_end(facts))
     more = _larger(facts, warps, block) if warps == 8 else 1
     r = Axis("r", kernel.inner, block * more, looped=True)
@@ -499,7 +499,11 @@ def _adds_far_rows(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
     No access is wide there, so that each element has an address of its own, which costs more than the sum: 3.64 ms by addresses of 64 bits
     and 8 warps, 3.02 by those from the first element and 4 (3.29 with 8, 4.01 by the former and 4).
     """
-    if not _adds_one_tensor(facts, large) or facts.itemsize != 4:
+    if not _adds_one_tensor(facts, large) or facts.itemsize != 4 or len(facts.kernel.inner) > 1:
+        return False
+    ends = (facts.kernel.outer[-1].symbol, facts.kernel.inner[-1].symbol)
+    steps = [stride(index, symbol) for _, index in large for symbol in ends]
+    if any(step is None or step.value is None for step in steps):
         return False
     far = any(estimate(facts.buffers[name].span, facts.hints) >= NARROW for name, _ in large)
     return far and not any(_begins_evenly(facts, index, facts.kernel.outer[-1]) for _, index in large)
