@@ -72,7 +72,11 @@ def test_a_number_that_may_be_infinite_is_no_position() -> None:
 
 def test_positions_that_overflow_raise() -> None:
     x, far = torch.randn(200_000), torch.arange(100_000)
-    for function in (lambda x, i: x[i.half().long()], lambda x, i: x[((i * 1e38) - (i * 1e38)).clamp(0, 7).long()]):
+    functions: tuple[Callable[..., torch.Tensor], ...] = (
+        lambda x, i: x[i.half().long()],
+        lambda x, i: x[((i * 1e38) - (i * 1e38)).clamp(0, 7).long()],
+    )
+    for function in functions:
         with pytest.raises(IndexError):
             function(x, far)
         with pytest.raises(IndexError):
