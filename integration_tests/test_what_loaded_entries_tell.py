@@ -12,6 +12,7 @@ import torchjit
 from torchjit_core import events
 from torchjit_report import Recorder
 from torchjit_report.collect import collect
+from torchjit_report.trace import Event
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:
@@ -30,7 +31,7 @@ def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return compiled
 
 
-def _heard(fast: Any) -> list[Any]:
+def _heard(fast: Any) -> tuple[Event, ...]:
     torchjit.reset()
     recorder = Recorder()
     with events.listen(recorder):
