@@ -107,6 +107,18 @@ def test_advice_fits_what_changed() -> None:
     assert told.advice.startswith("nothing if one compilation for all further numbers will do")
 
 
+def test_advice_on_numbers_that_an_operation_takes_as_constants() -> None:
+    def dropped(x: torch.Tensor, p: float) -> torch.Tensor:
+        return torch.nn.functional.dropout(x, p)
+
+    fast: Any = torchjit.compile(dropped, backend="eager")
+    for p in (0.1, 0.2, 0.3):
+        fast(torch.ones(3), p)
+    first, second = fast.compiled.stats.recompiles
+    assert "it becomes an input" in first.advice
+    assert "takes this number as a constant" in second.advice and second.location.function.endswith("dropped")
+
+
 def test_of_many_keyword_arguments_those_are_told_that_differ() -> None:
     def total(**kwargs: torch.Tensor) -> torch.Tensor:
         return sum(kwargs.values(), torch.zeros(()))

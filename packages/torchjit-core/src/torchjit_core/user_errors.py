@@ -65,7 +65,7 @@ UNKNOWN_NAME = reason(
     "TJ-API-001",
     "unknown name",
     "A name given to torchjit is not one that it knows.",
-    "Compare it with the names listed; torchjit.list_backends(), list_mode_options() and list_options() print them.",
+    "Compare it with the names listed; the commands torchjit backends, modes, options and logs say what theirs mean.",
 )
 
 

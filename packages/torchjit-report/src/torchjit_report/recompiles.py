@@ -151,7 +151,14 @@ def _size_advice(condition: str) -> str:
             "the line needs this size as a number (a loop that is unrolled over it, a list of that length): compute all rows at once, "
             "fill up to few sizes, or keep the loop out of the region"
         )
-    return "the sizes left the range that the program was compiled for: branch on them less, or compile per range"
+    if re.match(r"f\d+ == ", condition):
+        return (
+            "the line takes this number as a constant (a probability, an eps, a text, a size): nothing if it has few values; else pass a tensor "
+            "and compute with it, or keep the line out of the region"
+        )
+    return (
+        "a size or a number left the range that the program was compiled for: branch on it less, or compile per range"
+    )
 
 
 def _tensor_advice(miss: Miss, inside: bool) -> str:
@@ -165,7 +172,10 @@ def _tensor_advice(miss: Miss, inside: bool) -> str:
             f'torchjit.config.dynamic_sources = "{source_of(path)}:{dim}", or compile with dynamic=True'
         )
     if miss.expected.startswith("stride"):
-        return "pass tensors that lie in memory alike, or compile with dynamic=True"
+        return (
+            "pass tensors that lie in memory alike, or compile with dynamic=True; nothing if they are slices of something wider: "
+            "the width becomes an input"
+        )
     if miss.expected.startswith("number of dimensions"):
         return "reshape inputs to one number of dimensions"
     if miss.expected.startswith("requires_grad"):
