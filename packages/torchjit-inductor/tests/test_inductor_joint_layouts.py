@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -201,6 +202,29 @@ def test_a_training_step_on_the_cpu_goes_channels_last_where_activations_outweig
         assert _layouts(after) == [wanted]
     _, after = planned(lambda x, w: F.conv2d(x, w).sigmoid(), x, w, device="cpu")
     assert _layouts(after) == [False]  # inference: races decide
+
+
+def test_the_only_convolution_of_a_step_on_the_cpu_keeps_its_layout() -> None:
+    options: list[Any] = [[1, 1], [1, 1], [1, 1], False, [0, 0], 1]
+    x, w, g = torch.randn(2, 6, 12, 12), torch.randn(6, 6, 3, 3), torch.randn(2, 6, 12, 12)
+
+    def step(behind: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> Any:
+        y = behind(aten.convolution(x, w, None, *options).sigmoid())
+        made = aten.convolution_backward(g * y.sum(), x, w, [0], *options, [True, True, False])
+        return y, made[0], made[1]
+
+    cases: list[tuple[Callable[[torch.Tensor], torch.Tensor], bool]] = [
+        (lambda y: y.softmax(1), False),
+        (lambda y: y.view(2, 6, 144).sin(), False),
+        (lambda y: F.max_pool2d(y, 2), True),
+        (lambda y: aten.convolution(y, w, None, *options), True),
+        (lambda y: F.layer_norm(y.permute(0, 2, 3, 1), (6,)), True),
+    ]
+    for behind, wanted in cases:
+        before, after = planned(functools.partial(step, behind), x, w, g, device="cpu")
+        assert _layouts(after) == [wanted]
+        for got, want in zip(after(x, w, g), before(x, w, g), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_a_channels_last_step_computes_the_same() -> None:
