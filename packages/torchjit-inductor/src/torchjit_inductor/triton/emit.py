@@ -456,12 +456,7 @@ class Emitter:
             kept = self.bind(("stored", value), self._load(value, stored=True), want)
             return f"tj.again({kept}).to(tl.float32)"
         positions = value.args[: len(data.binders)]
-        masks = self.tile.masks(want)
-        # Triton has no conversion from integers to 8-bit floats.
-        other = "0.0" if self.buffers[data.buffer].dtype in EIGHT_BIT_FLOATS else "0"
-        if data.masked:
-            masks.append(self.tile.spread(self.value(value.args[-1]), self.axes(value.args[-1]), want))
-            other = _number(data.other)
+        masks, other = self._masks_and_other(value, want)
         pointer = self._address(data.buffer, data.index, data.binders, positions, want)
         policy = "" if stored else self._policy(value, want)
         hint = f', eviction_policy="{policy}"' if policy else ""
@@ -472,6 +467,15 @@ class Emitter:
             return f"tl.where({ends[0]}, {most}, {rest}){widen}"
         mask = f", {' & '.join(masks)}, other={other}" if masks else ""
         return f"tl.load({pointer}{mask}{hint}){widen}"
+
+    def _masks_and_other(self, value: Value, want: Axes) -> tuple[list[str], str]:
+        """Where a load reads, and what it gives elsewhere."""
+        masks = self.tile.masks(want)
+        if value.data.masked:
+            masks.append(self.tile.spread(self.value(value.args[-1]), self.axes(value.args[-1]), want))
+            return masks, _number(value.data.other)
+        # Triton has no conversion from integers to 8-bit floats.
+        return masks, "0.0" if self.buffers[value.data.buffer].dtype in EIGHT_BIT_FLOATS else "0"
 
     def _wide_and_rest(self, buffer: str, index: Expr, masks: Sequence[str]) -> tuple[str, str] | None:
         """Masks for the part of a row that 16 bytes wide accesses divide, and for the few elements behind it.

@@ -57,14 +57,9 @@ def shared_pieces(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> LoopKern
     if kernel.device.type != "cuda" or kernel.inner or not kernel.outer or not _only_sets(kernel):
         return None
     *outer, last = kernel.outer
-    symbol, size = last.symbol, last.size.value
-    changes = changes_of(kernel.values, symbol)
-    if size is None or not changes:
-        return None
-    ends = sorted({0, size}.union(at for change in changes for at in change if 0 < at < size))
-    lengths = {high - low for low, high in itertools.pairwise(ends)}
+    symbol, ends = last.symbol, _ends_of_pieces(kernel, last)
     narrowest = min(buffers[name].dtype.itemsize for name in kernel.buffers)
-    if not 3 <= len(ends) <= _MOST + 1 or len(lengths) > 1 or ends[1] * narrowest < _LINE:
+    if not 3 <= len(ends) <= _MOST + 1 or ends[1] * narrowest < _LINE:
         return None
     pieces = [Segment(a, b, within(kernel.stores, symbol, a, b)) for a, b in itertools.pairwise(ends)]
     joined = sharing(pieces, symbol)
@@ -74,6 +69,15 @@ def shared_pieces(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> LoopKern
     inside = loop_symbol(f"{symbol.name}p", 0, length)
     stores = rewrite_stores(joined[0].stores, {symbol: as_expr(inside)})
     return attrs.evolve(kernel, outer=(*outer, LoopVar(inside, length)), stores=stores)
+
+
+def _ends_of_pieces(kernel: LoopKernel, loop: LoopVar) -> list[int]:
+    """Where the pieces of a loop end between which the kernel's conditions change, and 0; empty where they differ in length."""
+    size, changes = loop.size.value, changes_of(kernel.values, loop.symbol)
+    if size is None or not changes:
+        return []
+    ends = sorted({0, size}.union(at for change in changes for at in change if 0 < at < size))
+    return ends if len({high - low for low, high in itertools.pairwise(ends)}) == 1 else []
 
 
 def _only_sets(kernel: LoopKernel) -> bool:
