@@ -33,6 +33,39 @@ def test_conversions_to_every_type(source: torch.dtype, vector_bytes: int | None
     check(lambda x: [x.to(t) for t in targets if t != source], (x,), tol=EXACT, vector_bytes=vector_bytes)
 
 
+@pytest.mark.parametrize("vector_bytes", [None, 32])
+@pytest.mark.parametrize("source", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_floats_of_8_bits_are_converted_as_they_are_read(source: torch.dtype, vector_bytes: int | None) -> None:
+    every = torch.arange(256, dtype=torch.uint8).view(source)
+    x = every[every.float().isfinite()][:230].reshape(10, 23)  # full vectors and a partial one
+    targets = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        return [y for t in targets for y in (x.to(t), x.t().to(t) * 1, x[:, ::3].to(t) * 1, x[:, 0].to(t) * 1)]
+
+    graph = compiled(fn, (x,), vector_bytes=vector_bytes)
+    assert "aten__to_copy" not in graph.source
+    check(fn, (x,), tol=EXACT, vector_bytes=vector_bytes)
+    check(lambda x: F.pad(x.float(), (1, 2)), (x,), tol=EXACT, vector_bytes=vector_bytes)
+
+
+@pytest.mark.parametrize("source", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_every_float_of_8_bits(source: torch.dtype) -> None:
+    """Infinity, NaN and signs of zero, too; also where the processor flushes denormal numbers."""
+    every = torch.arange(256, dtype=torch.uint8).view(source)
+    graph = compiled(lambda x: [x.float(), x[:250].view(25, 10).t().float()], (every,))
+    for flushes in (False, True):
+        if not torch.set_flush_denormal(flushes) and flushes:
+            continue  # not on this processor
+        try:
+            got = flat(graph(every))
+        finally:
+            torch.set_flush_denormal(False)
+        for found, right in zip(got, (every.float(), every[:250].view(25, 10).t().float())):
+            torch.testing.assert_close(found, right, equal_nan=True, **EXACT)
+            assert torch.equal(torch.signbit(found)[~right.isnan()], torch.signbit(right)[~right.isnan()])
+
+
 @pytest.mark.parametrize("value", [-0.0, 0.0, float("inf"), float("nan"), -1.5])
 def test_a_number_in_all_lanes_keeps_its_sign(value: float) -> None:
     rows = torch.full((3, 1), value)

@@ -8,13 +8,13 @@ from typing import final
 import torch
 
 from torchjit_core.expr import Symbol
-from torchjit_inductor.cpp.operations import from_storage, operation_text, to_storage
+from torchjit_inductor.cpp.operations import from_storage, mantissa_bits, operation_text, to_storage
 from torchjit_inductor.cpp.phases import MOST_STRIDE, stored_together
 from torchjit_inductor.cpp.plan import Plan
 from torchjit_inductor.cpp.sort_text import sorted_text
 from torchjit_inductor.cpp.text import C_TYPES, VECTOR, c_constant, c_index
 from torchjit_inductor.indexing import stride
-from torchjit_inductor.ir.dtypes import HALF
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopVar, Store, roots
 from torchjit_inductor.ir.values import PASSES, Value
 
@@ -273,6 +273,8 @@ class Emitter:
             return f"(convert<vmask>({read}vu8>(full, {address}, n)) != 0)"
         if dtype == torch.bfloat16:
             return f"from_bf16v<vf32, vu32>({read}vu16>(full, {address}, n))"
+        if dtype in EIGHT_BIT_FLOATS:
+            return f"from_f8v<{mantissa_bits(dtype)}, vf32, vi32>({read}vu8>(full, {address}, n))"
         if dtype == torch.float16:
             return f"half_load<vf32>({address}, n)"
         return f"{read}{VECTOR[dtype]}>(full, {address}, n)"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.values import Value
 
-__all__ = ["from_storage", "operation_text", "to_storage"]
+__all__ = ["from_storage", "mantissa_bits", "operation_text", "to_storage"]
 
 
 def from_storage(text: str, dtype: torch.dtype) -> str:
@@ -16,6 +18,8 @@ def from_storage(text: str, dtype: torch.dtype) -> str:
         return f"({text} != 0)"
     if dtype == torch.bfloat16:
         return f"from_bf16({text})"
+    if dtype in EIGHT_BIT_FLOATS:
+        return f"from_f8<{mantissa_bits(dtype)}>({text})"
     return f"(f32){text}" if dtype == torch.float16 else text
 
 
@@ -23,6 +27,11 @@ def to_storage(text: str, dtype: torch.dtype) -> str:
     if dtype == torch.bfloat16:
         return f"to_bf16({text})"
     return f"(f16){text}" if dtype == torch.float16 else text
+
+
+def mantissa_bits(dtype: torch.dtype) -> int:
+    """Of a floating type, as stored."""
+    return -round(math.log2(torch.finfo(dtype).eps))
 
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

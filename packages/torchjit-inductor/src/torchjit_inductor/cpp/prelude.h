@@ -148,6 +148,20 @@ template <class U, class F> INLINE F round_bf16v(F x) {
   U u = (U)x; U nan = {}; nan = nan + 0x7fc00000;
   return (F)((x != x) ? nan : ((u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000)); }
 
+// Floats of 8 bits with M bits of mantissa, 3 (e4m3fn, without infinity) or 2 (e5m2). Those below the normal ones are multiples of the
+// least one: no float32 is denormal on the way, so that a mode that flushes them changes nothing.
+template <unsigned M> struct F8 {
+  static constexpr i32 SHIFT = 23 - M, BIAS = (M == 3 ? 120 : 112) << 23, SPECIAL = M == 3 ? 0x7f : 0x7c;
+  static constexpr f32 least = M == 3 ? 0x1p-9f : 0x1p-16f; };
+template <unsigned M> INLINE f32 from_f8(u8 x) {
+  const i32 m = x & 0x7f; i32 u = (m << F8<M>::SHIFT) + (m >= F8<M>::SPECIAL ? 2 * F8<M>::BIAS : F8<M>::BIAS);
+  f32 f = m * F8<M>::least; if (m >> M) __builtin_memcpy(&f, &u, 4);
+  return x & 0x80 ? -f : f; }
+template <unsigned M, class F, class I, class H> INLINE F from_f8v(H h) {
+  const I w = convert<I>(h), m = w & 0x7f, bias = splat<I>(F8<M>::BIAS);
+  const I u = (m << F8<M>::SHIFT) + bias + ((m >= F8<M>::SPECIAL) & bias);
+  return (F)(((m >> M) == 0 ? (I)(convert<F>(m) * F8<M>::least) : u) | ((w & 0x80) << 24)); }
+
 INLINE i64 floor_div(i64 a, i64 b) { i64 q = a / b; return q - ((a % b != 0) & ((a < 0) != (b < 0))); }
 INLINE i64 floor_mod(i64 a, i64 b) { i64 r = a % b; return r + ((r != 0) & ((r < 0) != (b < 0))) * b; }
 INLINE i64 imax(i64 a, i64 b) { return a > b ? a : b; }

@@ -10,6 +10,7 @@ import torch
 
 from torchjit_core.expr import Atom, Expr, Symbol
 from torchjit_inductor.indexing import operation_text, written
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 
 __all__ = ["C_TYPES", "STORAGE", "VECTOR", "c_constant", "c_index"]
 
@@ -20,6 +21,7 @@ C_TYPES: dict[torch.dtype, str] = {
 """Types of scalar values."""
 
 STORAGE: dict[torch.dtype, str] = {**C_TYPES, torch.bool: "u8", torch.bfloat16: "u16", torch.float16: "f16"}
+STORAGE |= dict.fromkeys(EIGHT_BIT_FLOATS, "u8")
 """Types of buffer elements."""
 
 VECTOR: dict[torch.dtype, str] = {d: f"v{c}" for d, c in C_TYPES.items()} | {torch.bool: "vmask"}

@@ -23,7 +23,7 @@ INTS: frozenset[torch.dtype] = frozenset({torch.int8, torch.int16, torch.int32, 
 KERNEL_DTYPES: frozenset[torch.dtype] = FLOATS | INTS | {torch.bool}
 """What a generated kernel may load and store; anything else is left to aten."""
 EIGHT_BIT_FLOATS: frozenset[torch.dtype] = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
-"""What a generated kernel may multiply (`ir.values.dot`) besides, and do nothing else with."""
+"""What a generated kernel may multiply (`ir.values.dot`) or, on the CPU, load besides, and do nothing else with."""
 
 
 def is_float(dtype: torch.dtype) -> bool:

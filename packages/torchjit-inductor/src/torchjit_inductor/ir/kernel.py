@@ -262,11 +262,12 @@ class LoopKernel:
             store.verify(self.name, inner)
 
     def _verify_buffers(self, buffers: Mapping[str, Buffer]) -> None:
-        multiplied = self._only_multiplied
+        on_cpu = self.device.type == "cpu"
+        loaded = set(self.reads) - set(self.writes) if on_cpu else self._only_multiplied
         for name in self.buffers:
             check(name in buffers, self.name, f"unknown buffer {name}")
             dtype = buffers[name].dtype
-            known = dtype in KERNEL_DTYPES or (dtype in EIGHT_BIT_FLOATS and name in multiplied)
+            known = dtype in KERNEL_DTYPES or (dtype in EIGHT_BIT_FLOATS and name in loaded)
             check(known, self.name, f"{name} has dtype {dtype}")
             check(buffers[name].device == self.device, self.name, f"{name} is on {buffers[name].device}")
 

@@ -349,7 +349,7 @@ class _GraphLowering:
         self.builder.in_place = call.node in self.in_place
         made = self._formula(call, lower, args, kwargs)
         if made is not None and not (
-            is_usable(made, tensors, call.metas)
+            is_usable(call.node.target, made, tensors, call.metas)
             and is_computable(self.builder.steps[before[0] :], self.builder.buffers)
         ):
             made = None

@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 _aten = torch.ops.aten
+CONVERSIONS = frozenset([_aten._to_copy.default, torch.ops.prims.convert_element_type.default])
 _PARTIAL_WRITES = frozenset(
     [
         _aten.index_put.default, _aten._unsafe_index_put.default, _aten.index_add.default, _aten.index_copy.default, _aten.scatter.src,
@@ -48,11 +49,12 @@ _PARTIAL_WRITES = frozenset(
 """Functions of a tensor that change a part of it."""
 
 
-def is_usable(made: Any, tensors: list[Lowered], metas: Metas) -> bool:
-    """May the result stand? Formulas over dtypes or devices that kernels do not mix may not."""
+def is_usable(op: object, made: Any, tensors: list[Lowered], metas: Metas) -> bool:
+    """May what `op` was lowered to stand? Formulas over dtypes or devices that kernels do not mix may not."""
     results = [m for m in (made if isinstance(made, tuple) else (made,)) if m is not None]
     computes = any(isinstance(t, Lazy) for t in (*results, *tensors))
-    if computes and any(t.dtype not in KERNEL_DTYPES for t in tensors):
+    known = KERNEL_DTYPES | EIGHT_BIT_FLOATS if op in CONVERSIONS else KERNEL_DTYPES
+    if computes and any(t.dtype not in known for t in tensors):
         return False
     devices = {m.device for m in (metas if isinstance(metas, tuple) else (metas,)) if m is not None}
     if any(t.device not in devices for t in tensors):
@@ -204,7 +206,7 @@ def _reads_few(node: torch.fx.Node, user: torch.fx.Node, steps: int = _STEPS) ->
         return user.args[0] is node and node not in _behind_first(user) and want * _FEW <= have
     by_element = torch.Tag.pointwise in getattr(user.target, "tags", ()) or user.target in (
         *SAME_PLACE,
-        _aten._to_copy.default,
+        *CONVERSIONS,
     )
     if not by_element or have != want or not user.users or not steps:
         return False

@@ -11,13 +11,13 @@ import attrs
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchjit_inductor.ir.dtypes import compute_dtype, is_float, is_int
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, FLOATS, compute_dtype, is_float, is_int
 from torchjit_inductor.ir.values import Number, Scalar, Value, apply, cast, constant, round_to, where
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.promotion import pointwise, promoted, rounded_number, rounded_scalar
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Operand, TensorMeta, full
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Operand, Strided, TensorMeta, full
 
 __all__: list[str] = []
 
@@ -343,6 +343,8 @@ def _to_copy(b: Builder, meta: TensorMeta, x: Lowered | float, *_: object, **opt
     if x.dtype == meta.dtype:
         return Lazy(x.sizes, x.dtype, x.device, x.value)
     if (x.dtype == torch.bool or meta.dtype == torch.bool or x.dtype in _CASTABLE) and meta.dtype in _CASTABLE:
+        return Lazy(meta.sizes, meta.dtype, meta.device, lambda p: cast(x.value(p), meta.dtype))
+    if x.dtype in EIGHT_BIT_FLOATS and meta.dtype in FLOATS and isinstance(x, Strided) and x.device.type == "cpu":
         return Lazy(meta.sizes, meta.dtype, meta.device, lambda p: cast(x.value(p), meta.dtype))
     raise NotLowered(f"conversion of {x.dtype} to {meta.dtype}")
 
