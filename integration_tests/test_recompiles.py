@@ -384,3 +384,39 @@ def test_kinds_of_tensors_are_told_in_words():
     z = torch.ones(3, dtype=torch.complex64)
     g(z), g(z.conj())
     assert g.compiled.stats.recompiles[-1].actual == "a tensor with Conjugate"
+
+
+def test_what_rests_on_a_class_before_it_was_patched_makes_room_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first `torch.compile` of a process patches `nn.Module.__init__`, on which slices of a ModuleList rest."""
+
+    class Maker:
+        def __init__(self) -> None:
+            self.factor = 2
+
+    def fn(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x * Maker().factor + len(name)
+
+    names, x = ("a", "bb", "ccc"), torch.ones(3)
+    compiled = torchjit.compile(fn, recompile_limit=3)
+
+    def graphs_of_all() -> int:
+        before = torchjit.counters["stats"]["unique_graphs"]
+        for _ in range(2):
+            for name in names:
+                torch.testing.assert_close(compiled(x, name), fn(x, name))
+        return torchjit.counters["stats"]["unique_graphs"] - before
+
+    def patched(original: Any) -> Any:
+        def init(self: Any) -> None:
+            original(self)
+            self.factor += 1
+
+        return init
+
+    assert graphs_of_all() == 3
+    monkeypatch.setattr(Maker, "__init__", patched(Maker.__init__))
+    assert graphs_of_all() == 3
+    assert not torchjit.counters["recompile_limit"]
+    monkeypatch.setattr(Maker, "__init__", patched(Maker.__init__))
+    with pytest.warns(RuntimeWarning, match="3 specialisations"):
+        assert graphs_of_all() == 0

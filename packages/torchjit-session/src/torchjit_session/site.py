@@ -24,6 +24,7 @@ import torchjit_vm
 from torchjit_core import events
 from torchjit_core.collector import collector_paused, collector_resumed
 from torchjit_core.failures import using_policy
+from torchjit_core.guards import ClassAttrIs, MroIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import NotYet, TorchjitError, UserError
 from torchjit_core.showing import shortened
@@ -98,6 +99,7 @@ class Site:
         self.histories = SizeHistories()
         self.specializations: list[Specialization] = []
         self.ran_eagerly = False
+        self.dropped_outdated = False
         self.first_by_aot_eager = False
         self.shelf: Shelf | None = None
         """What was read from disk, if anything was."""
@@ -365,6 +367,8 @@ class Site:
     def _limit_reached(self, missed: Recompile | None) -> bool:
         """Is there no room for another specialisation? Then that is told."""
         limit, code = self.terms.recompile_limit, self.region.code
+        if not self.has_room():
+            self._drop_outdated()
         if len(self.specializations) >= limit:
             self.failures.limit_reached(f"{self.name} has {limit} specialisations", self.specializations, missed)
             return True
@@ -376,6 +380,17 @@ class Site:
         self.owner.exhausted.add(code)
         self.failures.limit_reached(f"{said} (accumulated_recompile_limit)", together, missed, warn=first)
         return True
+
+    def _drop_outdated(self) -> None:
+        """What rests on classes as they were before somebody patched them makes room: the first `torch.compile` of a process patches
+        `nn.Module`, say. Once: a class that is patched and restored for each call reaches the limit."""
+        found = [made for made in self.specializations if not self.dropped_outdated and _is_outdated(made)]
+        self.dropped_outdated = self.dropped_outdated or bool(found)
+        for entry in self.door.entries():
+            if entry.data in found:
+                self.door.remove(entry)
+        for made in found:
+            self.specializations.remove(made)
 
     def has_room(self) -> bool:
         """Do the limits allow another specialisation?"""
@@ -486,7 +501,7 @@ class Site:
         self.door.clear()
         self.specializations.clear()
         self.failures.forget()
-        self.ran_eagerly = False
+        self.ran_eagerly = self.dropped_outdated = False
         self.shelf = None
         self.histories = SizeHistories()
 
@@ -525,6 +540,11 @@ def _line_at(code: types.CodeType, offset: int) -> int:
 def _start_of(forward: Any) -> CodeLocation | None:
     code = getattr(forward, "__code__", None)
     return None if code is None else CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
+
+
+def _is_outdated(made: Specialization) -> bool:
+    """Does it rest on something about a class that is not so any more?"""
+    return any(isinstance(guard, ClassAttrIs | MroIs) and not guard.check(()) for guard in made.guards)
 
 
 def _is_users(where: CodeLocation) -> bool:
