@@ -10,6 +10,10 @@ the second; *own* is that over eager's own excess, so that libraries that start 
     OMP_NUM_THREADS=1 uv run --group models python benchmarks/warm_start.py [--cases bert resnet50] [--phases infer] [--rounds 3]
     uv run --group models python benchmarks/warm_start.py --device cuda --json warm_start.json [--jobs 4 [--gpus 2]]
     OMP_NUM_THREADS=1 uv run --group models python benchmarks/warm_start.py --small --store on      # TORCHJIT_STORE for torchjit's processes
+    uv run python benchmarks/warm_start.py --device cuda --read warm_start.json [another.json ...]  # the tables of what was measured
+
+Cases begin in the order in which they are given. The file of `--json` is written after each process, so that a run that is cut short
+loses only what was running.
 """
 
 from __future__ import annotations
@@ -24,8 +28,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -383,17 +388,85 @@ def demands(figures: dict[tuple[str, str], Figures], device: str) -> list[Demand
     return [d for d in made if not math.isnan(d[1])]
 
 
-def run_case(o: argparse.Namespace, case: str, phase: str, gpu: int) -> dict[str, Row]:
+def run_case(o: argparse.Namespace, case: str, phase: str, gpu: int, told: Told) -> dict[str, Row]:
     """Every process of a case, so many rounds of it, each in folders of its own."""
     rows: dict[str, list[Row]] = {}
+
+    def run(name: str, compiler: str, folder: str) -> None:
+        rows.setdefault(name, []).append(run_fresh(o, case, phase, compiler, folder, gpu))
+        told.tell(f"{case} {phase}", {name: median_row(of_rounds) for name, of_rounds in rows.items()})
+
     for _ in range(o.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            rows.setdefault("eager", []).append(run_fresh(o, case, phase, "eager", folder, gpu))
+            run("eager", "eager", folder)
         for compiler in o.compilers:
             with tempfile.TemporaryDirectory() as folder:
                 for name in ("cold", "warm"):
-                    rows.setdefault(f"{compiler} {name}", []).append(run_fresh(o, case, phase, compiler, folder, gpu))
-    return {name: median_row(of_rounds) for name, of_rounds in rows.items()}
+                    run(f"{compiler} {name}", compiler, folder)
+    return told.said[f"{case} {phase}"]
+
+
+class Told:
+    """What the processes of each case have said so far, in a file too if there is one."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file, self.said, self._lock = file, dict[str, dict[str, Row]](), threading.Lock()
+
+    def tell(self, case: str, rows: dict[str, Row]) -> None:
+        """From now on, this is what there is of a case."""
+        with self._lock:
+            self.said[case] = rows
+            if self.file is not None:
+                written = self.file.with_name(self.file.name + ".new")
+                written.write_text(json.dumps(self.said, indent=1))
+                written.replace(self.file)
+
+
+def read_rows(files: Sequence[Path]) -> dict[str, dict[str, Row]]:
+    """What several runs have said of each case; the later file's, where two speak of one process."""
+    said: dict[str, dict[str, Row]] = {}
+    for file in files:
+        for case, rows in json.loads(file.read_text()).items():
+            said.setdefault(case, {}).update(rows)
+    return said
+
+
+def show_case(o: argparse.Namespace, name: str, rows: dict[str, Row]) -> Figures:
+    """Print the row of a case, and its errors; its figures."""
+    for process, row in rows.items():
+        if "error" in row:
+            print(f"{name}, {process}: {row['error']}", file=sys.stderr, flush=True)
+    figures = Figures({n: r for n, r in rows.items() if "error" not in r}, o.device == "cuda")
+    case, phase = name.split()
+    print_row(case, phase, figures)
+    return figures
+
+
+def run_cases(o: argparse.Namespace) -> dict[tuple[str, str], Figures]:
+    """Run and show each case."""
+    figures: dict[tuple[str, str], Figures] = {}
+    told = Told(o.json)
+    todo = [(case, phase, i % o.gpus) for i, (case, phase) in enumerate(itertools.product(o.cases, o.phases))]
+
+    def run(job: tuple[str, str, int]) -> None:
+        case, phase, gpu = job
+        figures[case, phase] = show_case(o, f"{case} {phase}", run_case(o, case, phase, gpu, told))
+
+    def prepare(compiler: str) -> None:
+        run_fresh(o, "pointwise", "infer", compiler, o.bytecode)  # bytecode, and the disk's own caches
+
+    with tempfile.TemporaryDirectory() as o.bytecode:
+        with ThreadPoolExecutor(len(o.compilers)) as pool:
+            list(pool.map(prepare, o.compilers))
+        print_head()
+        with ThreadPoolExecutor(o.jobs) as pool:
+            list(pool.map(run, todo))
+    return figures
+
+
+def print_head() -> None:
+    """The head of the table of figures."""
+    print(HEAD + "\n|" + "---|" * (HEAD.count("|") - 1))
 
 
 def main() -> int:
@@ -409,34 +482,22 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=1, help="over which they are spread")
     parser.add_argument("--seconds", type=float, default=900.0, help="the most that one process may take")
     parser.add_argument("--store", help="TORCHJIT_STORE for torchjit's processes")
-    parser.add_argument("--json", type=Path, help="write what every process said here, after each case")
+    parser.add_argument("--json", type=Path, help="write what every process said here, after each of them")
+    parser.add_argument("--read", type=Path, nargs="+", help="run nothing: show what such files say")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--compiler", help=argparse.SUPPRESS)
     o = parser.parse_args()
     if o.one:
         print(json.dumps(measure(o)))
         return 0
-    with tempfile.TemporaryDirectory() as o.bytecode:
-        for compiler in o.compilers:  # bytecode, and the disk's own caches
-            run_fresh(o, o.cases[0], o.phases[0], compiler, o.bytecode)
-        print(HEAD + "\n|" + "---|" * (HEAD.count("|") - 1))
-        figures: dict[tuple[str, str], Figures] = {}
-        said: dict[str, dict[str, Row]] = {}
-        todo = [(case, phase, i % o.gpus) for i, (case, phase) in enumerate(itertools.product(o.cases, o.phases))]
-
-        def run(job: tuple[str, str, int]) -> None:
-            case, phase, gpu = job
-            rows = said[f"{case} {phase}"] = run_case(o, case, phase, gpu)
-            for name, row in rows.items():
-                if "error" in row:
-                    print(f"{case} {phase}, {name}: {row['error']}", file=sys.stderr, flush=True)
-            f = figures[case, phase] = Figures({n: r for n, r in rows.items() if "error" not in r}, o.device == "cuda")
-            print_row(case, phase, f)
-            if o.json is not None:
-                o.json.write_text(json.dumps(dict(said), indent=1))
-
-        with ThreadPoolExecutor(o.jobs) as pool:
-            list(pool.map(run, todo))
+    if o.read:
+        print_head()
+        figures = {}
+        for name, rows in read_rows(o.read).items():
+            case, phase = name.split()
+            figures[case, phase] = show_case(o, name, rows)
+    else:
+        figures = run_cases(o)
     print("\n| must show | is | at most | |\n|---|---|---|---|")
     made = demands(figures, o.device)
     for what, value, most in made:
