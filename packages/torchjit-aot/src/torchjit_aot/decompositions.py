@@ -119,6 +119,17 @@ def _but_for_16_bits(op: OpOverload) -> Decomposition:
     return decomposed
 
 
+def _but_on_cpus(op: OpOverload) -> Decomposition:
+    """Torch's decomposition; not on CPUs with known sizes, where the operator's kernel is faster than gathers (see `upsampling`)."""
+    plain = torch._decomp.decomposition_table[op]
+
+    def decomposed(image: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        known = all(type(n) is int for n in (*image.shape, *args[0]))
+        return NotImplemented if image.device.type == "cpu" and known else plain(image, *args, **kwargs)
+
+    return decomposed
+
+
 def default_decompositions() -> dict[OpOverload, Decomposition]:
     """The table for a compiler that fuses pointwise operators and reductions.
 
@@ -136,6 +147,9 @@ def default_decompositions() -> dict[OpOverload, Decomposition]:
     table[torch.ops.aten.index_fill.int_Scalar] = table[torch.ops.aten.index_fill.int_Tensor] = _index_fill
     for op in (torch.ops.aten.baddbmm.default, torch.ops.aten.addr.default):
         table[op] = _but_for_16_bits(op)
+    for name in ("upsample_bilinear2d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"):
+        op = getattr(torch.ops.aten, name).default
+        table[op] = _but_on_cpus(op)
     return table
 
 

@@ -18,7 +18,7 @@ from torchjit_aot.inputs import no_autocast
 from torchjit_aot.recurrent import RECURRENT, run_recurrent
 from torchjit_aot.refusals import COMPLEX_DROPOUT, METADATA_MUTATION, TRACE_FAILED
 from torchjit_aot.symbols import calculate
-from torchjit_aot.upsampling import NEAREST, run_nearest
+from torchjit_aot.upsampling import INTERPOLATIONS, run_interpolation
 from torchjit_core.reasons import GraphBreak
 
 __all__ = ["replay", "with_usable_mask"]
@@ -71,8 +71,8 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
             return _copied(args[0])
         if node.target in RECURRENT:
             return run_recurrent(node.target, args, kwargs)  # type: ignore[arg-type]
-        if node.target in NEAREST:
-            return run_nearest(node.target, args, kwargs)  # type: ignore[arg-type]
+        if node.target in INTERPOLATIONS:
+            return run_interpolation(node.target, args, kwargs)  # type: ignore[arg-type]
         if node.target in _LEFT_ALONE and "out" in kwargs:
             with no_autocast():
                 return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -152,8 +152,8 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         if func in RECURRENT:
             return run_recurrent(func, args, kwargs or {})
-        if func in NEAREST:
-            return run_nearest(func, args, kwargs or {})
+        if func in INTERPOLATIONS:
+            return run_interpolation(func, args, kwargs or {})
         _refuse_operator(func, args)
         return func(*args, **(kwargs or {}))
 

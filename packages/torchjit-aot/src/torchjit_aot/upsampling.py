@@ -1,26 +1,34 @@
-"""Nearest neighbours on CPUs, each repeated so often: as an expanded view, which becomes loops over whole rows.
+"""Interpolation on CPUs: nearest neighbours, each repeated so often, as an expanded view, which becomes loops over whole rows; all else as
+the operator that eager PyTorch calls, forward and backward.
 
-Traced, torch gathers by indices that it computes as floats, for its backward too, which scatters. That stays for other scales.
+Traced, torch gathers by indices that it computes as floats, for its backward too, which scatters: for images of 64 channels that takes
+1.3 to 12 times as long as the operator's kernels. It stays where a size is a symbol: for the operator itself torch would fix it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dispatch.python import no_python_dispatcher
 from torch._prims_common import suggest_memory_format
 
-__all__ = ["NEAREST", "run_nearest"]
+__all__ = ["INTERPOLATIONS", "run_interpolation"]
 
-NEAREST: frozenset[Any] = frozenset(
+_NEAREST = {getattr(torch._C._nn, f"upsample_nearest{n}d") for n in (1, 2, 3)}
+INTERPOLATIONS: frozenset[Any] = frozenset(
     {
         torch.nn.functional.interpolate,
-        torch._C._nn.upsample_nearest1d,
-        torch._C._nn.upsample_nearest2d,
-        torch._C._nn.upsample_nearest3d,
+        *_NEAREST,
+        *(getattr(torch._C._nn, f"_upsample_nearest_exact{n}d") for n in (1, 2, 3)),
+        torch._C._nn.upsample_linear1d,
+        torch._C._nn.upsample_bilinear2d,
+        torch._C._nn.upsample_trilinear3d,
+        torch._C._nn.upsample_bicubic2d,
     }
 )
 """torch's functions."""
@@ -28,20 +36,21 @@ _EXACT = (1, 2, 4, 8, 16)
 """Scales whose inverse a float holds: where an element of the result comes from is a quotient of whole numbers."""
 
 
-def run_nearest(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+def run_interpolation(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
     """The call, in the other way where that gives the same.
 
     Args:
-        function: one of `NEAREST`.
+        function: one of `INTERPOLATIONS`.
         args: image (batch, channels, sizes...), sizes of the result or None, scales or None: or a scale for each direction.
         kwargs: the same by name.
     """
     if function is torch.nn.functional.interpolate:
         times = _times_of_interpolate(*args, **kwargs)
     else:
-        times = None if kwargs or not args else _times(*args)
+        times = None if kwargs or not args or function not in _NEAREST else _times(*args)
     if times is None:
-        result: Tensor = function(*args, **kwargs)
+        with no_python_dispatcher() if _by_the_operator(args, kwargs) else nullcontext():
+            result: Tensor = function(*args, **kwargs)
         return result
     image: Tensor = args[0]
     apart, repeated, sizes = list(image.shape[:2]), list(image.shape[:2]), list(image.shape[:2])
@@ -49,6 +58,16 @@ def run_nearest(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
         apart, repeated, sizes = [*apart, size, 1], [*repeated, size, n], [*sizes, size * n]
     result = image.reshape(apart).expand(repeated).reshape(sizes)
     return result.contiguous(memory_format=suggest_memory_format(image)) if image.dim() == 4 else result
+
+
+def _by_the_operator(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Is the image on a CPU, and is every number known?"""
+    image = args[0] if args else kwargs.get("input")
+    if not isinstance(image, Tensor) or image.device.type != "cpu":
+        return False
+    given = [*image.shape, *args[1:], *kwargs.values()]
+    numbers = [n for value in given for n in (value if isinstance(value, (list, tuple)) else (value,))]
+    return not any(isinstance(n, (torch.SymInt, torch.SymFloat, torch.SymBool)) for n in numbers)
 
 
 def _times_of_interpolate(
