@@ -251,3 +251,43 @@ def test_rows_are_scattered_by_vectors_of_columns(columns: int, accumulate: bool
     check(fn, (rows, source, to), tol=EXACT)
     (scatter,) = (k.source for k in compiled(fn, (rows, source, to)).kernels if "bounded" in k.source)
     assert "bounded_lanes" not in scatter and "ld<vf32>(full, p1" in scatter
+
+
+@pytest.mark.parametrize("columns", [64, 61, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.bool, torch.int64])
+def test_whole_vectors_of_gathered_and_scattered_elements(dtype: torch.dtype, columns: int) -> None:
+    """They are written out, without a loop over lanes; the last ones of a row, or too few for a vector, go one by one."""
+    x = sample(5, 80, dtype=dtype, low=0, high=9)
+    places = torch.stack([torch.randperm(80, generator=torch.Generator().manual_seed(n))[:columns] for n in range(5)])
+    new = sample(5, columns, dtype=dtype, low=0, high=9, seed=1)
+
+    def fn(x: torch.Tensor, places: torch.Tensor, new: torch.Tensor) -> list[torch.Tensor]:
+        return [x.gather(1, places), x.flip(1), x.roll(3, 1), x.scatter(1, places, new), x[:, places[0] - 80]]
+
+    check(fn, (x, places, new), tol=EXACT, aten=None)
+
+
+@pytest.mark.parametrize("wrong", [80, -81, 1 << 40])
+@pytest.mark.parametrize("at", [0, 37, 60])
+def test_a_place_outside_in_any_lane_is_an_error(wrong: int, at: int) -> None:
+    x, places = sample(2, 80), torch.arange(61)
+    graph = compiled(lambda x, places: x[:, places], (x, places))
+    broken = places.clone()
+    broken[at] = wrong
+    with pytest.raises(IndexError, match=f"index {wrong} is out of bounds for dimension"):
+        graph(x, broken)
+    assert torch.equal(flat(graph(x, places - 80))[0], x[:, places])
+
+
+@pytest.mark.parametrize("columns", [64, 61, 200])
+@pytest.mark.parametrize("vector_bytes", [16, None])
+def test_running_sums(columns: int, vector_bytes: int | None) -> None:
+    """In steps over the lanes where that rounds to what eager has, else one by one."""
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.uint8, torch.bool):
+        x = sample(3, columns, dtype=dtype, low=0, high=9)
+        check(lambda x: x.cumsum(-1), (x,), vector_bytes=vector_bytes)
+    x = sample(3, columns)
+    x[0, 5], x[1, 7], x[1, 30], x[2, :] = float("nan"), float("inf"), -float("inf"), -0.0
+    check(lambda x: [x.cumsum(-1), x.cumprod(-1)], (x,), vector_bytes=vector_bytes)
+    text = c_text(compiled(lambda x: [x.cumsum(-1), x.cumprod(-1)], (x,), vector_bytes=vector_bytes))
+    assert "add_lanes(full" in text and "scan_lanes(full" in text

@@ -3,7 +3,7 @@
 namespace fused_silu_mul_0 {
 VECTOR_TYPES(8)
 struct Args { u16* p0; u16* p1; u16* p2; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const u16* p0 = args.p0;  // x_1
   const u16* p1 = args.p1;  // y_1

@@ -3,7 +3,7 @@
 namespace fused_to_copy_mul_0 {
 VECTOR_TYPES(4)
 struct Args { f32* p0; i64* p1; f64* p2; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // x_1
   const i64* p1 = args.p1;  // n_1

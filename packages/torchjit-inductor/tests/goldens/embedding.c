@@ -3,7 +3,7 @@
 namespace fused_embedding_mul_0 {
 VECTOR_TYPES(8)
 struct Args { i64* p0; f32* p1; f32* p2; i64* fault; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const i64* p0 = args.p0;  // rows_1
   const f32* p1 = args.p1;  // table_1

@@ -2,7 +2,7 @@
 namespace fused_gather_0 {
 VECTOR_TYPES(4)
 struct Args { i64* p0; f32* p1; f32* p2; i64* fault; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const i64* p0 = args.p0;  // i_1
   const f32* p1 = args.p1;  // x_1
@@ -12,7 +12,7 @@ static void range(i64 lo, i64 hi, void* data) {
     auto body = [&](auto full, const i64 x1, const int n) __attribute__((always_inline)) {
       const vi64 t1 = ld<vi64>(full, p0 + 3*x0 + x1, n);
       const vi64 t2 = bounded_lanes(t1, n, (i64)(40), false, 1, 2, fault);
-      const vf32 t3 = lanes<vf32>([&](int k) { return p1[40*x0 + t2[k]]; }, n);
+      const vf32 t3 = lanes<vf32>(full, [&](int k) { return p1[40*x0 + t2[k]]; }, n);
       st(full, p2 + 3*x0 + x1, t3, n);
     };
     i64 x1 = 0; const i64 end = 3;

@@ -3,7 +3,7 @@
 namespace fused_to_copy_mul_0 {
 VECTOR_TYPES(8)
 struct Args { i8* p0; f32* p1; f32* p2; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const i8* p0 = args.p0;  // x_1
   const f32* p1 = args.p1;  // s_1

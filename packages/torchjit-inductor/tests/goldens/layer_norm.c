@@ -2,7 +2,7 @@
 namespace fused_native_layer_norm_0 {
 VECTOR_TYPES(8)
 struct Args { f32* p0; f32* p1; f32* p2; f32* p3; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // x_1
   const f32* p1 = args.p1;  // w_1

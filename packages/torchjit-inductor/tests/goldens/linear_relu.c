@@ -3,7 +3,7 @@
 namespace fused_relu_add_0 {
 VECTOR_TYPES(8)
 struct Args { f32* p0; f32* p1; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // addmm
   f32* p1 = args.p1;  // add

@@ -2,7 +2,7 @@
 namespace fused_sum_0 {
 VECTOR_TYPES(8)
 struct Args { f32* p0; f32* p1; vf32* t1all; vf64* t1parts; };
-static void pass0(i64 lo, i64 hi, void* data) {
+APART void pass0(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // sum_1
@@ -29,12 +29,12 @@ static void pass0(i64 lo, i64 hi, void* data) {
     WRITTEN_OUT for (int k = 0; k < 5; k++) args.t1parts[unit * 5 + k] = t1all[k];
   }
 }
-static void combine0(const Args& args) {
+APART void combine0(const Args& args) {
   for (i64 u = 0; u < 1; u++) {
     for (int k = 0; k < 5; k++) { auto sum = args.t1parts[(u * 4) * 5 + k]; for (i64 part = 1; part < 4; part++) sum = sum + args.t1parts[(u * 4 + part) * 5 + k]; args.t1all[u * 5 + k] = convert<vf32>(sum); }
   }
 }
-static void results(i64 lo, i64 hi, void* data) {
+APART void results(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // sum_1

@@ -8,7 +8,7 @@
 namespace fused_mul_sub_add_cat_0 {
 VECTOR_TYPES(8)
 struct Args { f32* p0; f32* p1; f32* p2; f32* p3; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // q_1
   const f32* p1 = args.p1;  // s_1

@@ -2,7 +2,7 @@
 namespace fused_argmax_0 {
 VECTOR_TYPES(1)
 struct Args { f32* p0; i64* p1; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // x_1
   i64* p1 = args.p1;  // argmax

@@ -2,7 +2,7 @@
 namespace fused_cumsum_0 {
 VECTOR_TYPES(4)
 struct Args { f32* p0; f32* p1; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // cumsum
@@ -12,7 +12,7 @@ static void range(i64 lo, i64 hi, void* data) {
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
         const vf32 t2 = ld<vf32>(full, p0 + r0 + 40*x0, n);
         const vf64 t3 = convert<vf64>(t2);
-        const vf64 t4 = scan_lanes(t3, t1, n, [](f64 a, f64 b) { return (f64)(a + b); });
+        const vf64 t4 = add_lanes(full, t3, t1, n);
         const vf32 t5 = convert<vf32>(t4);
         st(full, p1 + r0 + 40*x0, t5, n);
       };

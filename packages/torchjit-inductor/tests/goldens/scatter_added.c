@@ -2,7 +2,7 @@
 namespace fused_scatter_add_0 {
 VECTOR_TYPES(8)
 struct Args { f32* p0; f32* p1; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // scatter_add
@@ -30,7 +30,7 @@ extern "C" void* py_fused_scatter_add_0(void*, void* const* args, i64) {
 namespace fused_scatter_add_1 {
 VECTOR_TYPES(4)
 struct Args { f32* p0; i64* p1; f32* p2; i64* fault; };
-static void range(i64 lo, i64 hi, void* data) {
+APART void range(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // s_1
   const i64* p1 = args.p1;  // i_1
@@ -45,7 +45,7 @@ static void range(i64 lo, i64 hi, void* data) {
           const vi64 t2 = ld<vi64>(full, p1 + 40*x0 + x1, n);
           const vi64 t3 = bounded_lanes(t2, n, (i64)(6), false, 0, 2, fault);
           const auto t4 = t1;
-          for (int k = 0; k < n; k++) p2[(x1 + k) + 40*t3[k]] = p2[(x1 + k) + 40*t3[k]] + t4[k];
+          each_lane<W>(full, n, [&](int k) { p2[(x1 + k) + 40*t3[k]] = p2[(x1 + k) + 40*t3[k]] + t4[k]; });
         };
         i64 x1 = from; const i64 end = to;
         for (; x1 + W <= end; x1 += W) body(Full(), x1, W);

@@ -24,6 +24,11 @@ FAULTS = {"index": 1, "gather": 2, "embedding": 3, "probability": 5}
 """Numbers of the errors of `BoundData`, as the prelude knows them."""
 
 
+def _widens(value: Value) -> bool:
+    """Is it a cast to a type in which sums of such numbers hardly round?"""
+    return value.op == "cast" and value.args[0].dtype.itemsize < value.dtype.itemsize
+
+
 @final
 class Emitter:
     """Lines of a kernel, and the names that values have in the open scopes.
@@ -117,8 +122,11 @@ class Emitter:
             self.put(f"const {kind} {name} = {target} = {combine_text(value.data, target, operand)};")
         else:
             scalar = C_TYPES[value.dtype]
-            combine = f"[]({scalar} a, {scalar} b) {{ return ({scalar})({combine_text(value.data, 'a', 'b')}); }}"
-            self.put(f"const {kind} {name} = scan_lanes({operand}, {target}, n, {combine});")
+            if value.data == "sum" and (not value.dtype.is_floating_point or _widens(value.args[0])):
+                self.put(f"const {kind} {name} = add_lanes(full, {operand}, {target}, n);")  # the order does not matter
+            else:
+                combine = f"[]({scalar} a, {scalar} b) {{ return ({scalar})({combine_text(value.data, 'a', 'b')}); }}"
+                self.put(f"const {kind} {name} = scan_lanes(full, {operand}, {target}, n, {combine});")
         return name
 
     def _sorted(self, value: Value) -> str:
@@ -211,7 +219,7 @@ class Emitter:
             names = {b: f"{self.vector_name(a)}[k]" for b, a in zip(value.data.binders, value.args, strict=True)}
             names[vector] = f"({vector.name} + k)"
             text = c_index(value.data.index, names)
-            return f"lanes<vi64>([&](int k) {{ return (i64)({text}); }}, W)"
+            return f"lanes<vi64>(Full(), [&](int k) {{ return (i64)({text}); }}, W)"
         base = c_index(value.data.index)
         moves = "" if step.value == 0 else f" + iota<vi64>() * ({c_index(step)})"
         return f"splat<vi64>((i64)({base})){moves}"
@@ -255,7 +263,7 @@ class Emitter:
             element = f"{test} ? {element} : {c_constant(data.other, value.dtype)}"
         if value.dtype == torch.bool:
             element = f"({element}) ? -1 : 0"
-        return f"lanes<{self.vector_type(value.dtype)}>([&](int k) {{ return {element}; }}, n)"
+        return f"lanes<{self.vector_type(value.dtype)}>(full, [&](int k) {{ return {element}; }}, n)"
 
     def _lane(self, value: Value) -> str:
         """Lane k of a value."""
@@ -357,7 +365,7 @@ class Emitter:
         target = f"{self.args[store.buffer]}[{c_index(store.index, names)}]"
         lane = f"({name}[k] & 1)" if store.value.dtype == torch.bool else f"{name}[k]"
         # Lane after lane: of several that meet in one element the last wins, or all are added.
-        self.put(f"for (int k = 0; k < n; k++) {self._assignment(store, target, lane, dtype)}")
+        self.put(f"each_lane<W>(full, n, [&](int k) {{ {self._assignment(store, target, lane, dtype)} }});")
 
     def _stored_vector(self, text: str, have: torch.dtype, dtype: torch.dtype) -> str:
         """A vector value as the elements of a buffer."""

@@ -114,7 +114,7 @@ class _Generator:
     def _function(self, name: str, unit: Callable[[], None], parts: int | None = None) -> list[str]:
         """The function that does the units of work in a range."""
         kernel = self.plan.kernel
-        lines = [f"static void {name}(i64 lo, i64 hi, void* data) {{"]
+        lines = [f"APART void {name}(i64 lo, i64 hi, void* data) {{"]
         lines.append("  const Args& args = *(const Args*)data;")
         for buffer, p in self.args.items():
             only_read = buffer not in kernel.writes
@@ -162,7 +162,7 @@ class _Generator:
             functions += self._function(f"pass{number}", partial(self._part, split, now, stores), split.parts)
             steps.append(f"share({units * split.parts}, work, pass{number}, args);")
             if now:
-                functions.append(f"static void combine{number}(const Args& args) {{")
+                functions.append(f"APART void combine{number}(const Args& args) {{")
                 functions.append(f"  for (i64 u = 0; u < {units}; u++) {{")
                 functions += [f"    {line}" for r in now for line in self.acc.combine_parts(r, split.parts)]
                 functions += ["  }", "}"]

@@ -4,6 +4,8 @@ typedef int i32; typedef unsigned u32; typedef long i64; typedef unsigned long u
 typedef float f32; typedef double f64;
 #define INLINED inline __attribute__((always_inline, unused))
 #define INLINE static INLINED
+// GCC 12 takes some functions whose stores go through vectors in memory for such as store nothing, and leaves out their calls.
+#define APART static __attribute__((noipa))
 struct Full {}; struct Part {};
 // float16 as it is stored. Not every compiler has the type in C++: GCC from 12 on (ARM: 13), clang from 15 on (ARM: always).
 #if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 15 : __GNUC__ >= 12)
@@ -174,8 +176,16 @@ INLINE i64 bounded(i64 i, i64 size, bool wrap, i64 dim, i64 error, i64* fault) {
   if (__builtin_expect((u64)j < (u64)size, 1)) return j;
   fault[1] = i; fault[2] = dim; fault[3] = size; __atomic_store_n(&fault[0], error, __ATOMIC_RELEASE);
   return 0; }
+// Are all 64-bit lanes of a comparison 0?
+template <class V> INLINE bool no_lane(V v) {
+  if constexpr (sizeof(v) == 8) return !v[0];
+  else {
+    typename lanes_of<i64, sizeof(v) / 16>::type h[2]; __builtin_memcpy(h, &v, sizeof(v)); return no_lane(h[0] | h[1]); } }
 template <class V> INLINE V bounded_lanes(V v, int n, i64 size, bool wrap, i64 dim, i64 error, i64* fault) {
-  V r = {}; for (int k = 0; k < n; k++) r[k] = bounded(v[k], size, wrap, dim, error, fault); return r; }
+  V zero = {}, top = zero + (size - 1), r = v;
+  if (wrap) r = (v < zero) ? v + size : v;
+  if (__builtin_expect(no_lane((r < zero) | (r > top)), 1)) return r;  // lanes behind the last one may be anything
+  r = zero; for (int k = 0; k < n; k++) r[k] = bounded(v[k], size, wrap, dim, error, fault); return r; }
 static void* raise_fault(const i64* f) {
   if (f[0] == 4) return py_format(py_runtime_error, "not enough memory to sort rows of %ld elements", f[3]);
   if (f[0] == 5) return py_format(py_runtime_error, "all elements of input and target should be between 0 and 1");
@@ -326,10 +336,38 @@ template <unsigned N, class T> INLINE void transpose_tile(Full, T* to, const T* 
   if (r < count) transpose_tile<N>(Part(), to + r * N, from + r, stride, count - r, N); }
 
 // Lanes computed one by one; a function of the lane number.
-template <class V, class F> INLINE V lanes(F f, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = f(k); return v; }
+// All of a vector are written out: elements that a loop counts through are in memory, and their vector waits for the last one.
+#define FOUR(k) (T)f(k), (T)f(k + 1), (T)f(k + 2), (T)f(k + 3)
+template <class V, class F> INLINE V lanes(Part, F f, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = f(k); return v; }
+template <class V, class F> INLINE V lanes(Full, F f, int) {
+  V v = {}; constexpr unsigned N = sizeof(v) / sizeof(v[0]);
+  typedef __typeof__(v[0]) T;
+  if constexpr (N == 16) return V{FOUR(0), FOUR(4), FOUR(8), FOUR(12)};
+  else if constexpr (N == 8) return V{FOUR(0), FOUR(4)};
+  else if constexpr (N == 4) return V{FOUR(0)};
+  else { for (unsigned k = 0; k < N; k++) v[k] = f(k); return v; } }
+#undef FOUR
+template <unsigned N, class F> INLINE void each_lane(Part, int n, F f) { for (int k = 0; k < n; k++) f(k); }
+template <unsigned N, unsigned K = 0, class F> INLINE void each_lane(Full, int n, F f) {
+  if constexpr (K < N) { f(K); each_lane<N, K + 1>(Full(), n, f); } }
 // Each lane combined with all before it, and with what came before this vector (which it updates).
-template <class V, class T, class F> INLINE V scan_lanes(V v, T& before, int n, F combine) {
+template <class V, class T, class F> INLINE V scan_lanes(Part, V v, T& before, int n, F combine) {
   for (int k = 0; k < n; k++) { before = combine(before, v[k]); v[k] = before; } return v; }
+template <class V, class T, class F> INLINE V scan_lanes(Full, V v, T& before, int n, F combine) {
+  return lanes<V>(Full(), [&](int k) __attribute__((always_inline)) { return before = combine(before, v[k]); }, n); }
+// Sums in log2(N) steps: each lane with the one 1, 2, 4 ... before it.
+template <unsigned N, unsigned S> struct Behind { static constexpr int at(int k) { return k < (int)S ? N + k : k - S; } };
+template <class V, class T> INLINE V add_lanes(Part, V v, T& before, int n) {
+  return scan_lanes(Part(), v, before, n, [](T a, T b) { return (T)(a + b); }); }
+template <class V, class T> INLINE V add_lanes(Full, V v, T& before, int) {
+  constexpr unsigned N = sizeof(v) / sizeof(v[0]);
+  const V zero = {}, old = splat<V>(before);
+  if constexpr (N > 1) v += picked<Behind<N, 1>>(v, zero);
+  if constexpr (N > 2) v += picked<Behind<N, 2>>(v, zero);
+  if constexpr (N > 4) v += picked<Behind<N, 4>>(v, zero);
+  if constexpr (N > 8) v += picked<Behind<N, 8>>(v, zero);
+  before += v[N - 1];
+  return old + v; }
 // In a partial vector only the first n lanes take the new value.
 template <class M, class V> INLINE V select_lanes(Full, int, V now, V) { return now; }
 template <class M, class V> INLINE V select_lanes(Part, int n, V now, V old) {
