@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from aot_harness import graph_of, run_both
 
 import torchjit_aot
-from torchjit_aot import AotSettings, default_decompositions, run_eagerly
+from torchjit_aot import AotSettings, aot_function, default_decompositions, joint_graph, run_eagerly
 
 SETTINGS = AotSettings(fallback=False, decompositions=default_decompositions())
 
@@ -129,3 +129,23 @@ def test_a_template_does_not_confuse_equal_and_distinct_arguments() -> None:
         settings=settings,
         exact=False,
     )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_loss_of_images_goes_back_without_a_scatter(reduction: str) -> None:
+    scores, classes = torch.randn(2, 5, 4, 6), torch.randint(0, 5, (2, 4, 6))
+    classes[0, 0, :3], weights = 3, torch.rand(5)
+
+    for given in ({}, {"weight": weights}, {"ignore_index": 3}, {"weight": weights, "ignore_index": 3}):
+
+        def f(scores: torch.Tensor, classes: torch.Tensor, given: Any = given) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(scores, classes, reduction=reduction, **given)
+
+        settings = AotSettings(fallback=False, decompositions=default_decompositions())
+        ours, theirs = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+        assert "scatter" not in str(joint_graph(f, [ours, classes], settings=settings).graph)
+        got, wanted = aot_function(f, settings=settings)(ours, classes), f(theirs, classes)
+        torch.testing.assert_close(got, wanted)
+        for result in (got, wanted):
+            result.backward(torch.ones_like(result))
+        torch.testing.assert_close(ours.grad, theirs.grad)

@@ -291,3 +291,30 @@ def test_running_sums(columns: int, vector_bytes: int | None) -> None:
     check(lambda x: [x.cumsum(-1), x.cumprod(-1)], (x,), vector_bytes=vector_bytes)
     text = c_text(compiled(lambda x: [x.cumsum(-1), x.cumprod(-1)], (x,), vector_bytes=vector_bytes))
     assert "add_lanes(full" in text and "scan_lanes(full" in text
+
+
+def test_many_sums_of_a_few_neighbours_are_written_out() -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.bool):
+        x = sample(70, 60, 2, 64, 2, dtype=dtype, low=0, high=9)[:1].expand(70, 60, 2, 64, 2).contiguous()
+        check(lambda x: [x.sum((2, 4)), x.sum((2, 4), keepdim=True), (x * 2).sum(-1)], (x,))
+    x = sample(4096, 3)
+    graph = check(lambda x: [x.mean(-1), x.sum(-1, keepdim=True) * x], (x,))
+    assert "fold_lanes" not in c_text(graph)
+    check(lambda x: [x.mean(-1), x.sum(-1)], (sample(4096, 5),))  # a loop
+
+
+@pytest.mark.parametrize("pad", [(1, 2), (-1, 2), (2, -1), (-1, -2), (-1, -1, -1, -1), (0, -3, 2, 0)], ids=str)
+def test_pads_test_only_what_may_lie_outside(pad: tuple[int, ...]) -> None:
+    x = sample(3, 9, 40)
+    graph = check(lambda x: F.pad(x, pad, value=2.5), (x,), tol=EXACT)
+    assert max(pad) > 0 or "?" not in c_text(graph)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("bend", [0.5, 1.0, 2.5])
+def test_bent_losses_are_one_kernel(dtype: torch.dtype, bend: float) -> None:
+    x, y = sample(40, 61, dtype=dtype), sample(40, 61, dtype=dtype, seed=1)
+    for reduction in ("mean", "sum", "none"):
+        check(lambda x, y: F.smooth_l1_loss(x, y, beta=bend, reduction=reduction), (x, y), kernels=1)
+        check(lambda x, y: F.huber_loss(x, y, delta=bend, reduction=reduction), (x, y), kernels=1)
+    check(lambda x, y: F.smooth_l1_loss(x, y, beta=0.0), (x, y), kernels=1)

@@ -87,13 +87,27 @@ def _nll_loss_backward(
         return torch._decomp.decomposition_table[torch.ops.aten.nll_loss_backward.default](
             grad_output, input, target, weight, reduction, ignore_index, total_weight
         )
+    return _classes_hit(grad_output, input, target, weight, reduction, ignore_index, total_weight)
+
+
+def _classes_hit(
+    grad_output: torch.Tensor,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: torch.Tensor,
+) -> torch.Tensor:
+    """The gradient of a loss of class numbers. Shapes: input (N, C, ...), target (N, ...)."""
     if reduction == 1:  # mean
         grad_output = grad_output / total_weight
     rows = grad_output if reduction != 0 else grad_output.unsqueeze(1)
     column = target.unsqueeze(1)
-    classes = torch.arange(input.shape[1], device=input.device).unsqueeze(0)
+    apart = [-1, *[1] * (input.dim() - 2)]
+    classes = torch.arange(input.shape[1], device=input.device).reshape(apart)
     hit = (classes == column) & (column != ignore_index)
-    amount = -rows if weight is None else -rows * weight.unsqueeze(0)
+    amount = -rows if weight is None else -rows * weight.reshape(apart)
     return torch.where(hit, amount, torch.zeros((), dtype=input.dtype, device=input.device)).to(input.dtype)
 
 
@@ -144,6 +158,7 @@ def default_decompositions() -> dict[OpOverload, Decomposition]:
         if found in known:
             table[found] = known[found]
     table[torch.ops.aten.nll_loss_backward.default] = _nll_loss_backward
+    table[torch.ops.aten.nll_loss2d_backward.default] = _classes_hit
     table[torch.ops.aten.index_fill.int_Scalar] = table[torch.ops.aten.index_fill.int_Tensor] = _index_fill
     for op in (torch.ops.aten.baddbmm.default, torch.ops.aten.addr.default):
         table[op] = _but_for_16_bits(op)

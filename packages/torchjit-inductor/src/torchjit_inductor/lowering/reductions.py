@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -113,11 +114,40 @@ def count_value(count: Expr, dtype: torch.dtype) -> Value:
 
 
 # ---------------------------------------------------------------------- sums and means
+_FEW, _FEW_NEIGHBOURS, _MANY_SUMS = 16, 4, 4096
+
+
+def _sum_of_few(meta: TensorMeta, x: Lowered, dims: Dims, dtype: torch.dtype) -> Callable[[Point], Value] | None:
+    """Many sums on a CPU, each of a few neighbours (what goes back through an enlarged image, say), written out.
+
+    A loop over the neighbours has a vector for each sum; so the vectors are of sums. None: it is something else.
+    """
+    split = Split.of(x, dims)
+    sizes = [n.value for n in split.pick(split.reduced)]
+    sums = element_count(split.pick(split.kept)).value
+    if meta.device.type != "cpu" or not split.reduced or split.reduced[-1] != len(x.sizes) - 1 or None in sizes:
+        return None
+    known = [n for n in sizes if n is not None]
+    if sums is None or sums < _MANY_SUMS or not 0 < known[-1] <= _FEW_NEIGHBOURS or math.prod(known) > _FEW:
+        return None
+
+    def formula(point: Point) -> Value:
+        outer = [point.index[k] for k in split.kept] if len(meta.sizes) == len(x.sizes) else point.index
+        places = itertools.product(*([constant(k) for k in range(n)] for n in known))
+        terms = [cast(x.value(point.at(split.index(tuple(outer), inner))), dtype) for inner in places]
+        return functools.reduce(lambda total, term: total + term, terms)
+
+    return formula
+
+
 def _total(
     kind: str, b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False, *,
     dtype: torch.dtype | None = None,
 ) -> Lowered:  # fmt: skip
     wide = accumulate_dtype(meta.dtype)
+    few = _sum_of_few(meta, x, dims, wide) if kind == "sum" else None
+    if few is not None:
+        return Lazy(meta.sizes, meta.dtype, meta.device, lambda point: cast(few(point), compute_dtype(meta.dtype)))
     return one(b, x, dims, meta, lambda v: cast(reduce(kind, cast(v, wide)), compute_dtype(meta.dtype)))
 
 
@@ -137,6 +167,9 @@ def _mean(
 ) -> Lowered:
     wide = accumulate_dtype(meta.dtype)
     count = Split.of(x, dims).count
+    few = _sum_of_few(meta, x, dims, wide)
+    if few is not None:
+        return Lazy(meta.sizes, meta.dtype, meta.device, lambda point: few(point) / count_value(count, wide))
     return one(b, x, dims, meta, lambda v: reduce("sum", cast(v, wide)) / count_value(count, wide))
 
 
@@ -167,6 +200,26 @@ def _mse_loss(b: Builder, meta: TensorMeta, x: Lowered, y: Lowered, reduction: i
     if reduction and x.sizes != y.sizes:
         raise NotLowered("a loss of operands that are broadcast")
     return _reduced(b, meta, reduction, lambda v, w: (v - w) * (v - w), x, y)
+
+
+def _bent_loss(
+    huber: bool, b: Builder, meta: TensorMeta, x: Lowered, y: Lowered, reduction: int = 1, bend: float = 1.0
+) -> Lowered:
+    """Quadratic up to a difference of `bend`, then linear: in one pass, where its parts would read the difference from memory."""
+    if (reduction and x.sizes != y.sizes) or not (is_float(x.dtype) and x.dtype == y.dtype == meta.dtype):
+        raise NotLowered("a loss of operands that are broadcast, or of two types")
+
+    def formula(v: Value, w: Value) -> Value:
+        apart = apply("abs", v - w)
+        if huber:
+            return where(apart <= bend, 0.5 * apart * apart, bend * (apart - 0.5 * bend))
+        return where(apart < bend, 0.5 * apart * apart / bend, apart - 0.5 * bend) if bend else apart
+
+    return _reduced(b, meta, reduction, formula, x, y)
+
+
+lowering("smooth_l1_loss")(partial(_bent_loss, False))
+lowering("huber_loss")(partial(_bent_loss, True))
 
 
 @lowering("binary_cross_entropy")

@@ -499,18 +499,22 @@ def _stack(b: Builder, meta: TensorMeta, tensors: Sequence[Lowered], dim: int = 
 def _pad(b: Builder, meta: TensorMeta, x: Lowered, pad: Sequence[Any], value: Any = 0) -> Lowered:
     rank = len(x.sizes)
     before = [constant(0)] * rank
-    padded: set[int] = set()
+    starts, ends = set[int](), set[int]()
     for k in range(len(pad) // 2):
         dim = rank - 1 - k
         before[dim] = expression(pad[2 * k])
-        if before[dim].value != 0 or expression(pad[2 * k + 1]).value != 0:
-            padded.add(dim)
+        for end, added in ((starts, before[dim].value), (ends, expression(pad[2 * k + 1]).value)):
+            if added is None or added > 0:  # where elements are taken away, there is nothing to be tested
+                end.add(dim)
     outside = constant_tensor(value, meta)
 
     def formula(point: Point) -> Value:
         inner = tuple(i - n for i, n in zip(point.index, before, strict=True))
-        ends = [(index_value(inner[dim]), index_value(x.sizes[dim])) for dim in sorted(padded)]
-        tests = [test for at, end in ends for test in (apply("ge", at, index_value(0)), apply("lt", at, end))]
+        tests = []
+        for dim in range(rank):
+            at = index_value(inner[dim])
+            tests += [apply("ge", at, index_value(0))] if dim in starts else []
+            tests += [apply("lt", at, index_value(x.sizes[dim]))] if dim in ends else []
         if not tests:
             return x.value(point.at(inner))
         mask = functools.reduce(lambda before, test: apply("and", before, test), tests)
