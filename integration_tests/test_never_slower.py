@@ -328,6 +328,7 @@ def test_varying_sizes_have_a_choice_for_each_class(made: Made) -> None:
     assert runs(40, 40) == 1  # what is not known runs compiled
     told = str(made_by(c).stats)
     assert "kept eager" in told and "(varying sizes that multiply to 8 to 15)" in told
+    assert "Kept eager: 1 of 1 regions (1 in some sizes only), 3 of 3 operators (100.0%)" in told
     compared = made_by(c).stats.as_dict()["regions"][0]["compared"]
     assert [one["size_class"] for one in compared] == [4, 9]
 

@@ -146,12 +146,12 @@ def _is_alone(region: _Region) -> bool:
 
 def _is_read_turned(node: torch.fx.Node) -> bool:
     """Is the node read as a tensor that has its channels, the second dimension, as the last one?"""
-    return any(
-        user.target is aten.permute.default
-        and list(user.args[1])[-1:] == [1]
-        and len(list(user.args[1])) in IMAGE_RANKS
-        for user in node.users
-    )
+    for user in node.users:
+        if user.target is aten.permute.default:
+            order: Any = user.args[1]
+            if len(order) in IMAGE_RANKS and order[-1] == 1:
+                return True
+    return False
 
 
 def _worth_it_on_cpu(graph: torch.fx.Graph, convolutions: Iterable[torch.fx.Node]) -> bool:

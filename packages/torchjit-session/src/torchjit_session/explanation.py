@@ -112,7 +112,12 @@ class Explanation:
     def _share_kept_eager(self) -> str:
         kept, ops = self.kept_eager, self.op_count
         own = sum(region.op_count for region in kept)
-        return f"Kept eager: {len(kept)} of {len(self.regions)} regions, {own} of {ops} operators ({own / max(ops, 1):.1%})"
+        partly = sum(any(choice.kept != "eager" for choice in region.compared) for region in kept)
+        some = f" ({partly} in some sizes only)" if partly else ""
+        return (
+            f"Kept eager: {len(kept)} of {len(self.regions)} regions{some}, {own} of {ops} operators "
+            f"({own / max(ops, 1):.1%})"
+        )
 
 
 def _runs_eagerly(region: RegionInfo) -> bool:
