@@ -25,9 +25,11 @@ from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
+from torchjit_inductor.triton import launch
 from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.plan import make_plan
 from torchjit_inductor.triton.source import kernel_source
+from torchjit_inductor.triton.specialisations import Variant
 from torchjit_torch.node_meta import FROM_PLACES
 
 aten = torch.ops.aten
@@ -483,3 +485,30 @@ def test_the_host_program_looks_for_its_device_once(products: int, monkeypatch: 
     source = write_host_program(program, made, check_strides=False).source
     assert source.count("empty_cuda(") >= 1 and source.count("exchange_device(0)") == 1
     assert CountedBuffers.walks == 2  # the program is written twice
+
+
+def test_a_text_is_written_once_for_each_plan_and_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compiles a kernel asks for its text, and what reports it does."""
+    written: list[bool] = []
+
+    def counted(*given: Any, wide: bool) -> str:
+        written.append(wide)
+        return kernel_source(*given, wide=wide)
+
+    monkeypatch.setattr(launch, "kernel_source", counted)
+    program = lowered(traced(lambda x: x.exp() + 1, [torch.randn(40, 50)]))
+    (kernel,) = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+    kernel = merged(kernel)
+    plan = make_plan(kernel, program.buffers, {})
+    variants = launch.KernelVariants(kernel, program.buffers, plan, 90, {})
+    narrow, wide = Variant(True, False), Variant(True, True)
+    assert (
+        variants.base(True, False).source
+        == variants.source(narrow)
+        == kernel_source(kernel, program.buffers, plan, wide=False)
+    )
+    assert variants.base(True, True).source == variants.source(wide) != variants.source(narrow)
+    assert written == [False, True]
+    variants.plan = attrs.evolve(plan, axes=tuple(attrs.evolve(a, block=a.block // 2) for a in plan.axes))
+    assert variants.source(narrow) == kernel_source(kernel, program.buffers, variants.plan, wide=False)
+    assert written == [False, True, False]

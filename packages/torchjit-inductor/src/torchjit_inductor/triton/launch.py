@@ -56,10 +56,14 @@ class KernelVariants:
     _cache: dict[Recipe, Future[MachineCode]]
     given: Mapping[Symbol, Expr] = attrs.field(factory=dict)
     divisible: tuple[bool, ...] = ()
+    _texts: dict[tuple[TilePlan | DotPlan, bool], str] = attrs.field(factory=dict, repr=False)
 
     def source(self, variant: Variant) -> str:
-        """The kernel's text."""
-        return kernel_source(self.kernel, self.buffers, self._plan_of(variant), wide=variant.wide)
+        """The kernel's text, written once for each plan and width."""
+        key = plan, wide = self._plan_of(variant), variant.wide
+        if key not in self._texts:
+            self._texts[key] = kernel_source(self.kernel, self.buffers, plan, wide=wide)
+        return self._texts[key]
 
     def _plan_of(self, variant: Variant) -> TilePlan | DotPlan:
         """The plan; descriptors are for aligned addresses only."""
