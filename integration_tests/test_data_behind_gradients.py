@@ -8,6 +8,8 @@ that there was, and of all what was written to that memory since.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -310,3 +312,26 @@ def test_a_leaf_that_is_a_view_is_written_without_a_history(f, order, backend):
                 (a.grad if a.is_leaf else base.grad, [(t.detach(), t._version, t.requires_grad) for t in results])
             )
         torch.testing.assert_close(*seen)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "used",
+    [
+        lambda x, q: x * q.clone(),
+        lambda x, q: x @ q.clone().detach(),
+        lambda x, q: x * torch.nn.functional.silu(q.t().clone()).t(),
+        lambda x, q: x * (q.detach().clone() + 1).exp(),
+    ],
+)
+def test_a_copy_of_what_is_written_later(used: Any, backend: Any) -> None:
+    """As a queue of keys is, that is copied before the new keys are put in."""
+    found = []
+    for compiled in (used, torchjit.compile(used, backend=backend, fullgraph=True)):
+        queue = torch.arange(9.0).view(3, 3) / 9
+        x = torch.full((3, 3), 0.5, requires_grad=True)
+        y = compiled(x, queue)
+        queue.add_(1)
+        y.sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0])

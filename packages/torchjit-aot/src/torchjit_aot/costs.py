@@ -13,7 +13,16 @@ from torch._ops import OpOverload
 from torchjit_aot.symbols import SYMBOLIC_TYPES
 from torchjit_torch.operators import is_random, is_view, writes_to
 
-__all__ = ["bytes_of", "is_alias", "is_fusible", "is_reduction", "is_symbolic", "owner_of", "size_hint"]
+__all__ = [
+    "bytes_of",
+    "copies_an_input",
+    "is_alias",
+    "is_fusible",
+    "is_reduction",
+    "is_symbolic",
+    "owner_of",
+    "size_hint",
+]
 
 aten = torch.ops.aten
 
@@ -121,6 +130,14 @@ def _fusible_operator(func: Any) -> bool:
     if not isinstance(func, OpOverload) or is_random(func) or writes_to(func):
         return False
     return func in _FUSIBLE or torch.Tag.pointwise in func.tags
+
+
+def copies_an_input(node: fx.Node) -> bool:
+    """Is it a clone of an input or of a view of one? The program makes it before it writes to the input: a queue, running statistics."""
+    source = node.args[0] if node.target is aten.clone.default else None
+    while isinstance(source, fx.Node) and is_alias(source):
+        source = source.args[0]
+    return isinstance(source, fx.Node) and source.op == "placeholder"
 
 
 def is_alias(node: fx.Node) -> bool:

@@ -11,7 +11,7 @@ from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from torchjit_aot.autograd_nodes.needs import Needs
-from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_reduction, is_symbolic, owner_of
+from torchjit_aot.costs import bytes_of, copies_an_input, is_alias, is_fusible, is_reduction, is_symbolic, owner_of
 from torchjit_aot.formulas import Formula
 from torchjit_torch.node_meta import BACKWARD, CHECKPOINT_REGION, RECOMPUTE
 from torchjit_torch.operators import is_random, writes_to
@@ -115,6 +115,8 @@ def _why_not(node: fx.Node, needs: Needs, has_formula: bool, materialize: bool) 
         return "tagged to be saved"
     if RECOMPUTE.of(node) in _RECOMPUTE and not is_alias(node):
         return "a result of a checkpointed region"
+    if copies_an_input(node):
+        return "a copy of an input, which may be written to before the backward runs"
     if not is_fusible(node) and not has_formula:
         return _why_not_twice(node)
     if not node.all_input_nodes:

@@ -11,7 +11,8 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import Argument, Target
 
-from torchjit_aot.costs import is_alias, is_fusible
+from torchjit_aot.autograd_nodes.needs import backward_values
+from torchjit_aot.costs import copies_an_input, is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
 from torchjit_torch.node_meta import BACKWARD, RECOMPUTE
 from torchjit_torch.operators import is_random, writes_to
@@ -105,13 +106,17 @@ def _frozen(value: Argument) -> Hashable:
 def remove_no_ops(joint: JointGraph) -> tuple[JointGraph, int]:
     """Drop calls that give their argument: casts to the same dtype, views to the same sizes, copies nobody needs.
 
+    A copy of an input is needed by a backward that sees the value: the caller may write to the input before that runs.
+
     Returns:
         The joint graph, and how many nodes went.
     """
     returned = returned_storages(joint)
+    copies = {node for node in joint.graph.nodes if copies_an_input(node)} if joint.has_backward else set()
+    kept = returned | (copies & backward_values(joint).shared if copies else copies)
     gone: dict[fx.Node, fx.Node] = {}
     for node in list(joint.graph.nodes):
-        if node.op != "call_function" or node in returned:
+        if node.op != "call_function" or node in kept:
             continue
         source = node.args[0] if node.args else None
         if not isinstance(source, fx.Node) or not same_kind(source.meta.get("val"), node.meta.get("val")):
