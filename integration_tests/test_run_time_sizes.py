@@ -104,6 +104,15 @@ def test_rows_that_data_choose(name: str) -> None:
     assert not told and len(program.fast.compiled.specializations) == 1
 
 
+def test_products_of_nothing_are_no_product_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of two libraries is faster was measured with other sizes."""
+    monkeypatch.setattr("torchjit_inductor.matmul._onednn_wins", lambda *args: True)
+    program = compiled(lambda x, chosen: rows(x, chosen).t() @ rows(x, chosen), [])
+    x = torch.rand(ROWS, WIDTH)
+    for chosen in choices():
+        same(x[chosen].t() @ x[chosen], program(x, chosen))
+
+
 def test_extremes_of_nothing_raise_as_in_eager() -> None:
     told: list[Any] = []
     program = compiled(lambda x, chosen: (x[chosen].amax(0) + 1, x[chosen].argmax()), told)

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import torch
 
-from torchjit_core.expr import Symbol
+from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.estimates import estimate
 from torchjit_inductor.steps import ExternStep, Program, TensorRef
@@ -59,10 +59,16 @@ def _chosen(
         return step
     if program.buffers[right.buffer].dtype != torch.float32:
         return step
+    if any(_may_be_zero(size) for size in (*left.sizes, *right.sizes)):
+        return step  # oneDNN refuses it
     turned = attrs.evolve(right, sizes=right.sizes[::-1], strides=right.strides[::-1])
     if not _onednn_wins(_shape(left, hints), _shape(turned, hints), bias is not None, linear, cache):
         return step
     return attrs.evolve(step, op=linear, args=(left, turned, bias, "none", [], ""), kwargs={})
+
+
+def _may_be_zero(size: Expr) -> bool:
+    return size.value == 0 or any(symbol.bounds.lower is None or symbol.bounds.lower <= 0 for symbol in size.symbols)
 
 
 def _shape(ref: TensorRef, hints: Mapping[Symbol, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
