@@ -239,7 +239,9 @@ time.sleep(600)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="asks Linux whether a process that is no child has ended"
+)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_no_process_is_left_behind(how: signal.Signals) -> None:
     command = [sys.executable, "-c", _BUSY, str(Path(__file__).parent)]

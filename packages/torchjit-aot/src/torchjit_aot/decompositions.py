@@ -70,24 +70,13 @@ The log-softmax: the backward computes the large result again from the input and
 a cross entropy need not write it at all. The others: what they read of the forward is a comparison, one byte each."""
 
 
-def _nll_loss_backward(
-    grad_output: torch.Tensor,
-    input: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    total_weight: torch.Tensor,
-) -> Any:
+def _nll_loss_backward(grad_output: torch.Tensor, input: torch.Tensor, *loss: Any) -> Any:
     """A comparison with the class numbers in place of a scatter: it needs no memory of its own.
 
-    Shapes: input (N, C), target (N); the unbatched form is torch's.
+    Shapes: input (N, C), target (N); the unbatched form is torch's. `loss` is the rest of what `_classes_hit` takes.
     """
-    if input.dim() != 2:
-        return torch._decomp.decomposition_table[torch.ops.aten.nll_loss_backward.default](
-            grad_output, input, target, weight, reduction, ignore_index, total_weight
-        )
-    return _classes_hit(grad_output, input, target, weight, reduction, ignore_index, total_weight)
+    known = torch._decomp.decomposition_table[torch.ops.aten.nll_loss_backward.default]
+    return (_classes_hit if input.dim() == 2 else known)(grad_output, input, *loss)
 
 
 def _classes_hit(

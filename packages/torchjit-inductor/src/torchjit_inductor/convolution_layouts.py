@@ -87,16 +87,27 @@ def plan_convolutions(graph: torch.fx.Graph, promised: Set[torch.fx.Node], times
     convolutions = [n for n in graph.nodes if n.target in _CONVOLUTIONS]
     on_cpu = [n for n in convolutions if _is_cpu_convolution(n)]
     on_gpu = [n for n in convolutions if _is_on_gpu(n) and not _is_summed(n)]
-    on_gpu = [_with_bias_outside(graph, n) if n in promised or _bias_joins_a_kernel(n) else n for n in on_gpu]
-    for region in _regions(graph, {n for n in on_gpu if _takes_tensor_cores(n)}):
+    _plan_on_gpus(graph, on_gpu, promised, times)  # which puts others in the place of some
+    _plan_on_cpus(graph, on_cpu, promised)
+
+
+def _plan_on_gpus(
+    graph: torch.fx.Graph, convolutions: list[torch.fx.Node], promised: Set[torch.fx.Node], times: ConvolutionTimes
+) -> None:
+    planned = [_with_bias_outside(graph, n) if n in promised or _bias_joins_a_kernel(n) else n for n in convolutions]
+    for region in _regions(graph, {n for n in planned if _takes_tensor_cores(n)}):
         fixed = promised | _read_as_they_were(region)
         if _pays(region, fixed, times):
             region.replace([_with_bias_outside(graph, n) for n in region.convolutions])
             _store_channels_last(region, fixed)
-    if on_cpu and _worth_it_on_cpu(graph, on_cpu):
-        for region in _regions(graph, set(on_cpu)):
-            if not _is_alone(region):
-                _store_channels_last(region, promised)
+
+
+def _plan_on_cpus(graph: torch.fx.Graph, convolutions: list[torch.fx.Node], promised: Set[torch.fx.Node]) -> None:
+    if not convolutions or not _worth_it_on_cpu(graph, convolutions):
+        return
+    for region in _regions(graph, set(convolutions)):
+        if not _is_alone(region):
+            _store_channels_last(region, promised)
 
 
 # --------------------------------------------------------------------------------------------------- which ones
