@@ -103,6 +103,8 @@ FOLLOWED: list[tuple[str, Function, Sequence[Sequence[int]], bool]] = [
     ("depthwise volumes", lambda x, w: F.conv3d(x, w, groups=64).relu(), [(16, 64, 16, 56, 56), (64, 1, 3, 3, 3)], False),
     ("group norm", lambda x, w: F.group_norm(F.conv2d(x, w), 8), [(64, 64, 128, 128), (128, 64, 3, 3)], True),
     ("batch norm", lambda x, w: F.batch_norm(F.conv2d(x, w), None, None, training=True), [(64, 64, 128, 128), (128, 64, 3, 3)], True),
+    ("96 channels to 32", lambda x, w: F.gelu(F.conv2d(x, w)), [(64, 96, 112, 112), (32, 96, 3, 3)], False),
+    ("96 channels to 64", lambda x, w: F.gelu(F.conv2d(x, w)), [(64, 96, 112, 112), (64, 96, 3, 3)], True),
     ("few images", lambda x, w: F.conv2d(x, w).relu(), [(1, 512, 7, 7), (512, 512, 3, 3)], False),
 ]  # fmt: skip
 

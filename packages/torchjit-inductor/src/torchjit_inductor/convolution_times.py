@@ -47,6 +47,8 @@ WIDEST_GRADIENT = 5
 """In float32 the gradients of depthwise convolutions with wider windows take twice as long."""
 POINTWISE_ROWS = 784
 """Elements of a channel from which a convolution of single elements is a product that is as fast in either layout."""
+ODD_CHANNELS = 32
+"""In float32, what is left of images' channels by 64 where results of few channels have no kernel that takes them as they are."""
 MOST_BYTES = 2**28
 """Of images in a run: more than the cache holds, and no more memory than a model has at hand."""
 
@@ -77,7 +79,8 @@ def estimated_gain(node: torch.fx.Node) -> float:
     share = _share(x, weight, _options(node), forward=forward) * (OF_HALVES if x.dtype in HALF else 1.0)
     # A pass over each image, and over each in a backward's two convolutions.
     passes = 2 if forward else 4
-    moved = passes * (count(x) + count(result)) * x.element_size()
+    images = 0.0 if forward and _converts_images(x, weight) else count(x)
+    moved = passes * (images + count(result)) * x.element_size()
     return share * moved / BANDWIDTH + (passes * LAUNCH if share > 0 else 0.0)
 
 
@@ -106,6 +109,16 @@ def _depthwise_share(
         return OF_DEPTHWISE
     slow = dtype == torch.float32 and not forward and filters[2] > WIDEST_GRADIENT
     return OF_DEPTHWISE if slow else 1.0
+
+
+def _converts_images(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Does cuDNN convert the images of a forward in either layout, so that the pass over the result is all that is saved?
+
+    Of 3 x 3 and 5 x 5 windows over 16 to 256 channels those over 96, to less than 64 (`docs/benchmarks/gpu.md`).
+    """
+    results, channels = typical(weight.shape[0]), typical(x.shape[1])
+    odd = channels > ODD_CHANNELS and channels % (2 * ODD_CHANNELS) == ODD_CHANNELS
+    return x.dtype == torch.float32 and odd and results < 2 * ODD_CHANNELS
 
 
 def _options(node: torch.fx.Node) -> Sequence[Any]:
