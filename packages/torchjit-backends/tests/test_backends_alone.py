@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -14,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import torchjit_aot
 import torchjit_inductor
-from torchjit_backends import others
+from torchjit_backends import later, others
 from torchjit_backends.openvino import KEPT_SIZES, _OfEachSize
 from torchjit_backends.options import Options
 from torchjit_backends.pipeline import _inductor_settings, aot_eager_backend, cudagraphs, inductor_backend
@@ -49,6 +50,26 @@ def test_each_backend_gives_results_and_gradients(backend: Callable[..., Any]) -
         torch.testing.assert_close(compiled(x, w)[0], softened(x, w)[0])
     got = torch.autograd.grad(backend(fx.symbolic_trace(softened), [x, w])(x, w)[0].square().sum(), (x, w))
     torch.testing.assert_close(got, torch.autograd.grad(softened(x, w)[0].square().sum(), (x, w)))
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_what_writes_kernels_for_a_gpu_is_imported_with_the_backend_where_one_is_used(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+) -> None:
+    """And what is wrong with it is no concern of the imports: it is told where a graph needs it."""
+    imported: list[str] = []
+
+    def import_module(name: str) -> None:
+        imported.append(name)
+        raise RuntimeError("a Triton that cannot be imported")
+
+    monkeypatch.setattr(later, "_uses_cuda", lambda: on_gpu)
+    monkeypatch.setattr("torchjit_backends.later.importlib", SimpleNamespace(import_module=import_module))
+    backend = later.inductor_backend(Options(), InductorSettings())
+    assert not backend.is_loaded
+    backend.load()
+    assert backend.is_loaded
+    assert imported == (["torchjit_inductor.triton.backend"] if on_gpu else [])
 
 
 def test_processes_that_compile_start_before_a_graph_for_a_gpu_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:  # what it imports later
     from torchjit_inductor import InductorSettings
 
 __all__ = ["LaterBackend", "aot_eager_backend", "inductor_backend"]
+
+_PARTS = ("torchjit_backends", "torchjit_aot", "torchjit_inductor", "torchjit_cudagraphs")
 
 
 @final
@@ -43,7 +47,10 @@ class LaterBackend:
 
     def load(self) -> None:
         """Import its parts."""
-        self._backend()
+        from torchjit_session.reading_ahead import read_ahead  # noqa: PLC0415  # for those who import something
+
+        with read_ahead((*_PARTS, "triton") if _uses_cuda() else _PARTS):
+            self._backend()
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """What it makes of a graph."""
@@ -61,6 +68,10 @@ def inductor_backend(options: Options, kernels: InductorSettings) -> LaterBacken
     def make() -> Backend:
         from torchjit_backends import pipeline  # noqa: PLC0415  # what compiles
 
+        if _uses_cuda():
+            # Whatever is wrong with Triton is said where a graph needs it.
+            with contextlib.suppress(Exception):
+                importlib.import_module("torchjit_inductor.triton.backend")
         return pipeline.inductor_backend(options, kernels)
 
     runs = Runs(draws_as_eager=options.fallback_random, records=options.cudagraphs)
@@ -76,6 +87,13 @@ def aot_eager_backend(options: Options) -> LaterBackend:
         return pipeline.aot_eager_backend(options)
 
     return LaterBackend(make, _stored_as("aot_eager", options))
+
+
+def _uses_cuda() -> bool:
+    """Is this a process whose graphs are likely ones of a GPU?"""
+    import torch  # noqa: PLC0415  # it is there by now
+
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def _stored_as(name: str, options: Options, *more: Any) -> Mapping[str, Any] | None:

@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 __all__ = ["LoadedLater", "import_capture", "in_a_thread"]
 
 _CAPTURE = "torchjit_session.capture"
+_READ_AHEAD = ("torchjit_vm", "torchjit_fx", "torchjit_guards", "torchjit_core", "torchjit_torch", "torchjit_session")
 
 
 @runtime_checkable
@@ -37,7 +38,10 @@ def import_capture(backend: object) -> None:
         return
 
     def imports() -> None:
-        importlib.import_module(_CAPTURE)
+        from torchjit_session.reading_ahead import read_ahead  # noqa: PLC0415  # for those who import something
+
+        with read_ahead(_READ_AHEAD):
+            importlib.import_module(_CAPTURE)
         if later is not None:
             later.load()
 
