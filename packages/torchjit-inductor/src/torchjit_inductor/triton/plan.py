@@ -40,7 +40,10 @@ NARROW = 2**31 - 2**20
 """Extent from which on positions need 64 bits: those of the last tile may lie a little beyond the end."""
 WINDOW = 6  # reads of one tensor for an element of the result
 WELFORD_LINE = 256  # bytes of a row of four-byte elements that a program of columns takes where it joins means
-WHOLE_COLUMNS = 4096  # elements of a tensor in the registers of a warp, 128 a thread
+SHORT_COLUMN = 256  # bytes of a column that threads keep whole, ...
+SHORT_LINE = 256  # ... of a row of such columns in a tile, ...
+SHORT_TILE = 16384  # ... and of all of it
+WARP_BYTES = 8192  # of each tensor, in the registers of a warp's threads
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 
 REDUCED = ("r", "s")
@@ -480,12 +483,12 @@ def _persistent_plan(facts: _Facts, block: int, tile: int = 2048, per_warp: int 
 def _column_plan(facts: _Facts) -> TilePlan:
     """Programs of several columns."""
     kernel, large = facts.kernel, _large(facts)
+    short = _short_column_plan(facts, large)
+    if short is not None:
+        return short
     columns, rows = _column_tile(facts, large)
     size = iterations(kernel.inner).value
     looped = size is None or size > rows
-    lines = 0 if looped else _lines_of_whole_columns(facts, large, rows)
-    if lines:
-        columns = lines * _warp_line(facts, large)
     axes = (Axis("x", kernel.outer[-1:], columns), Axis("r", kernel.inner, rows, looped=looped))
     several = sum(1 for v in facts.loads if (v.data.buffer, v.data.index) in large) >= 2
     if several and looped and rows * columns == 4096 and two_each(_column_programs(facts, columns)):
@@ -493,24 +496,28 @@ def _column_plan(facts: _Facts) -> TilePlan:
         return TilePlan(kernel.outer[:-1], axes, num_warps=16, registers=64)
     if looped and (columns, rows) == (32, 128) and _adds_far_rows(facts, large):
         return TilePlan(kernel.outer[:-1], axes, num_warps=4, from_first=True)
-    warps = lines or max(1, min(8, rows * columns // (1024 if _joins_means(kernel) else 512)))
+    warps = max(1, min(8, rows * columns // (1024 if _joins_means(kernel) else 512)))
     return TilePlan(kernel.outer[:-1], axes, num_warps=warps)
 
 
-def _warp_line(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> int:
-    """Columns that a warp reads at once, 16 bytes a thread."""
-    return 32 * 16 // max(facts.buffers[name].dtype.itemsize for name, _ in large)
+def _short_column_plan(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> TilePlan | None:
+    """Whole columns, of which a thread has as many rows as its registers hold; None: they are too long, or too few.
 
-
-def _lines_of_whole_columns(facts: _Facts, large: Sequence[tuple[str, Expr]], rows: int) -> int:
-    """Warps of a program whose threads have all rows of their columns each; 0: there are too many rows, or too few columns.
-
-    Reductions need no other thread then. A logsumexp over 16 rows of 128 columns by 4 warps, of which each has some rows, takes 1.8 times as
-    long as a copy in float32 and 6.4 times in bfloat16, where more threads share a column.
+    What threads of one column have to tell each other takes longer than the memory: of 32 rows of bfloat16, a sum of a softmax's kind takes six
+    times as long in 8 warps as in one, a variance 1.2 times (0037 has the table).
     """
-    if rows * _warp_line(facts, large) > WHOLE_COLUMNS:
-        return 0
-    return next((warps for warps in (2, 1) if _fills_many(facts, warps * _warp_line(facts, large))), 0)
+    size = iterations(facts.kernel.inner).value
+    read = {v.data.buffer for v in facts.loads} & {name for name, _ in large}
+    itemsize = max((facts.buffers[name].dtype.itemsize for name in read), default=0)
+    if size is None or itemsize not in (2, 4):
+        return None
+    rows = max(2, power_of_two(size))
+    columns = min(SHORT_LINE, SHORT_TILE // rows) // itemsize
+    if rows * itemsize > SHORT_COLUMN or not _fills_many(facts, columns):
+        return None
+    warps = max(1, min(8, columns * rows * itemsize * len(read) // WARP_BYTES))
+    axes = (Axis("x", facts.kernel.outer[-1:], columns), Axis("r", facts.kernel.inner, rows))
+    return TilePlan(facts.kernel.outer[:-1], axes, num_warps=warps)
 
 
 def _adds_far_rows(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
