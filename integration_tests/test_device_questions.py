@@ -97,6 +97,21 @@ def test_a_flag_that_changes_is_seen(name: str, monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(compiled(x), f(x))
 
 
+def test_whether_cuda_is_initialized_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An initialized one asks, in C, whether this is the child of a process that had it."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU, which a process that says so would use")
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if torch.cuda.is_initialized() else x - 1
+
+    compiled, x = torchjit.compile(f, backend="eager"), torch.ones(3)
+    for said in (True, False, True):
+        monkeypatch.setattr(torch.cuda, "_initialized", said)
+        got, breaks = _breaks(lambda: compiled(x))
+        assert torch.equal(got, x + 1 if said else x - 1) and not breaks
+
+
 def test_a_question_that_raises_raises_as_in_eager() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

@@ -149,6 +149,7 @@ _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
     torch.cuda.get_device_name,
     torch.cuda.get_device_properties,
     torch.cuda.current_device,
+    torch.cuda.is_initialized,
     _C._get_cpu_capability,
     *_CPU_FACTS,
     torch.backends.cudnn.version,
@@ -167,6 +168,7 @@ STATE_FUNCTIONS = frozenset(
         torch.is_anomaly_enabled,
         torch.is_warn_always_enabled,
         torch.cuda.current_device,
+        torch.cuda.is_initialized,
         *_FLAGS,
     }
 )
