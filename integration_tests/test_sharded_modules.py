@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -27,6 +28,11 @@ def group() -> Iterator[None]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+def shard(module: Any, **kinds: Any) -> Any:
+    """On the CPU, also where there is a GPU, to which `fully_shard` moves modules if it is not told otherwise."""
+    return fully_shard(module, mesh=init_device_mesh("cpu", (1,)), **kinds)
 
 
 class Block(nn.Module):
@@ -59,25 +65,25 @@ class Model(nn.Module):
 def per_block(run: Run, **kinds: Any) -> Any:
     model = Model(**kinds)
     for i, block in enumerate(model.layers):
-        model.layers[i] = fully_shard(run(block))
-    return fully_shard(model)
+        model.layers[i] = shard(run(block))
+    return shard(model)
 
 
 def in_mixed_precision(run: Run) -> Any:
     model, policy = Model(), MixedPrecisionPolicy(param_dtype=torch.bfloat16)
     for i, block in enumerate(model.layers):
-        model.layers[i] = fully_shard(run(block), mp_policy=policy, reshard_after_forward=False)
-    return fully_shard(model, mp_policy=policy)
+        model.layers[i] = shard(run(block), mp_policy=policy, reshard_after_forward=False)
+    return shard(model, mp_policy=policy)
 
 
 def compiled_behind(run: Run) -> Any:
     """Methods of FSDP are those of the compiled module, too; the model around finds that it is sharded."""
     model = Model()
     for i, block in enumerate(model.layers):
-        model.layers[i] = run(fully_shard(block))
+        model.layers[i] = run(shard(block))
         model.layers[i].set_reshard_after_forward(False)
         assert isinstance(model.layers[i], FSDPModule)
-    return fully_shard(model)
+    return shard(model)
 
 
 def checkpointed(run: Run) -> Any:
@@ -88,8 +94,8 @@ def as_one(run: Run) -> Any:
     """Hooks of a group of modules look for the modules that they were given."""
     model = Model(layers=2)
     model.layers = nn.ModuleList(run(block) for block in model.layers)
-    fully_shard(list(model.layers))
-    return fully_shard(model)
+    shard(list(model.layers))
+    return shard(model)
 
 
 def around(run: Run) -> Any:
@@ -105,16 +111,16 @@ def in_place(run: Run) -> Any:
     model = Model()
     for block in model.layers:
         compile_in_place(run, block)
-        fully_shard(block)
-    return fully_shard(model)
+        shard(block)
+    return shard(model)
 
 
 def in_place_behind(run: Run) -> Any:
     """... and after."""
     model = Model()
     for block in model.layers:
-        compile_in_place(run, fully_shard(block))
-    return fully_shard(model)
+        compile_in_place(run, shard(block))
+    return shard(model)
 
 
 def replicated_in_place(run: Run) -> Any:
@@ -188,7 +194,7 @@ def test_graphs_begin_behind_the_hooks(build: Callable[[Run], Any], graphs: int,
 
 def test_hooks_of_the_program_run_around_a_sharded_block() -> None:
     seen: list[Any] = []
-    block = fully_shard(torchjit.compile(Block(), backend="aot_eager"))
+    block = shard(torchjit.compile(Block(), backend="aot_eager"))
     block.register_forward_hook(lambda module, args, out: seen.append((module, out.shape)))
     block(torch.ones(2, 8))
     assert seen == [(block, torch.Size([2, 8]))]
@@ -203,7 +209,7 @@ def test_what_a_module_was_compiled_to_before_it_was_sharded_is_left() -> None:
         block.compile(backend="aot_eager")
     x = torch.ones(2, 8)
     before = block(x)
-    fully_shard(block)
+    shard(block)
     for _ in range(3):
         torch.testing.assert_close(block(x), before)
     found = torchjit.compiler.compilation_of(block._compiled_call_impl)  # type: ignore[attr-defined]

@@ -68,10 +68,18 @@ def _sort_whole_rows(x: Any, dim: int) -> Any:
     return triton.language.core.tensor(made, x.type)
 
 
+def _patch_index(tensor: Any, scope: Any) -> None:
+    """Bounds of loops that a kernel has loaded. Triton 3.6 asks NumPy for the `int` of an array of one element, which 2.5 refuses."""
+    _patch_tensor(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+
 if INTERPRETING:
     import numpy
     import triton
     from triton.runtime import interpreter
 
+    _patch_tensor = interpreter._patch_lang_tensor
+    interpreter._patch_lang_tensor = _patch_index
     interpreter.ReduceOps.generic_reduce = _reduce_in_pairs
     triton.language.sort = _sort_whole_rows
