@@ -80,6 +80,8 @@ COMPILE: list[Row] = [
     (lambda: T.compile(f(X)), TypeError, r"a Tensor: compile the function that makes it"),
     (lambda: T.compile(torch), TypeError, r"module 'torch'"),
     (lambda: T.compile(f, True), TypeError, r"positional"),
+    (lambda: compiled(mod="default"), TypeError, r"argument 'mod'; did you mean 'mode'"),
+    (lambda: T.compile(fullgrph=True), TypeError, r"did you mean 'fullgraph'.*Known: backend, "),
     (lambda: compiled(dynamc=True), TypeError, r"dynamc"),
     (lambda: compiled(full_graph=True), TypeError, r"full_graph"),
     (lambda: compiled(fullgraph=2), TypeError, BOOL),

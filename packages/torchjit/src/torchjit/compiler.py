@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ import torch
 from torchjit.backends import eager, get_default_backend, inductor_backend, lookup_backend
 from torchjit.config import comparing, config, store_settings
 from torchjit.environment import read_environment
-from torchjit.exc import UserError, told
+from torchjit.exc import UserError, UserTypeError, told, unknown_name
 from torchjit.options import Options, make_options
 from torchjit_backends.later import aot_eager_backend
 from torchjit_core.kinds import COUNT, LENIENT_SWITCH, Kind, choice
@@ -97,6 +98,7 @@ def compile(
     isolate_recompiles: bool = False,
     dynamic_shapes: Any = None,
     on_error: Literal["raise", "eager"] | None = None,
+    **unknown: Any,
 ) -> Any:
     """Compile a function, a method or an `nn.Module`; also a decorator, with or without arguments.
 
@@ -129,6 +131,8 @@ def compile(
         UserError: `model` cannot be compiled, or an argument has a wrong name or value; the message names the
             nearest right ones.
     """
+    for given in unknown:
+        raise unknown_name("argument", given, CompileArguments.__annotations__, UserTypeError)
     keywords: dict[str, Any] = _checked(dict(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, name=name,
         recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, dynamic_shapes=dynamic_shapes,
@@ -140,6 +144,12 @@ def compile(
         )  # wrong names are told here
         return functools.partial(compile, **keywords)
     return compile_with(_HOST, model, keywords)
+
+
+_SIGNATURE = inspect.signature(compile)
+compile.__signature__ = _SIGNATURE.replace(  # type: ignore[attr-defined]  # it takes the unknown ones only to refuse them
+    parameters=[p for p in _SIGNATURE.parameters.values() if p.kind is not p.VAR_KEYWORD]
+)
 
 
 def compile_with(host: Host, model: Any, keywords: Mapping[str, Any]) -> Any:
