@@ -186,6 +186,39 @@ class TestPlainly:
         torch.testing.assert_close(x.grad, (x.sin() + 2 + x * x.cos()).detach())
 
 
+def disabled_and_called(x: torch.Tensor) -> torch.Tensor:
+    return torchjit.disable(told, reason="it asks")(x * 2) * 3
+
+
+def disabled_by_a_decorator(x: torch.Tensor) -> torch.Tensor:
+    @torchjit.disable(reason="it asks")
+    def told(x: torch.Tensor) -> torch.Tensor:
+        return x + (1 if torchjit.is_compiling() else 2)
+
+    return told(x * 2) * 3
+
+
+def disabled_not_recursively(x: torch.Tensor) -> torch.Tensor:
+    return torchjit.disable(lambda x: x + 1, recursive=False, reason="it asks")(x * 2) * 3
+
+
+@pytest.mark.parametrize(
+    ("f", "name"),
+    [
+        (disabled_and_called, "told"),
+        (disabled_by_a_decorator, "disabled_by_a_decorator.<locals>.told"),
+        (disabled_not_recursively, "disabled_not_recursively.<locals>.<lambda>"),
+    ],
+)
+def test_a_region_that_disables_tells_what_and_why(f: Callable[..., Any], name: str) -> None:
+    x = torch.ones(2)
+    compiled = torchjit.compile(f, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), f(x))
+    (record,) = torchjit.explain(f)(x).breaks
+    assert record.reason_id == "TJ-API-010" and record.detail == f"{name}: it asks"
+
+
 def test_modules_stay_themselves() -> None:
     plain = Told()
     keys = list(plain.state_dict())

@@ -38,6 +38,7 @@ def capture_policy(terms: Terms, asked: Asked) -> torchjit_vm.CapturePolicy:
         breaks_are_errors=torchjit_fx.breaks_are_errors(),
         inline=inlining.should_inline,
         disabled=asked.noting(disabling.left_alone),
+        disabling_marks=disabling.MARKS,
         allow_in_graph=asked.within(upstream.marked_for_graph(control.ALLOWED_IN_GRAPH)),
         assume_constant=asked.within(upstream.marked_constant(control.CONSTANT_RESULTS)),
         substitutes=substitutes(asked.note),

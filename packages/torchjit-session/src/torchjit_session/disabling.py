@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DISABLED",
     "EXPLICIT_BREAK",
+    "MARKS",
     "NOT_CALLABLE",
     "SHARD_HOOK",
     "disable",
@@ -70,6 +71,7 @@ SHARD_HOOK = reason(
     "Nothing: parameters are gathered ahead as in eager mode. Compile each block to have no graph around them.",
 )
 _DISABLED = "_torchjit_disabled"
+MARKS = {_DISABLED: DISABLED}
 _ALONE = "_torchjit_alone"
 
 
@@ -133,12 +135,11 @@ def _plain(inner: Callable[..., Any], recursive: bool, said: str) -> Callable[..
         def disabled(*args: Any, **kwargs: Any) -> Any:
             return inner(*args, **kwargs)
 
-        _NOT_RECURSIVE.add(cast(types.FunctionType, disabled).__code__)
     setattr(disabled, _DISABLED, said)
     return disabled
 
 
-_NOT_RECURSIVE: set[types.CodeType] = set()  # the one code object of the second wrapper, once it is used
+_NOT_RECURSIVE = cast(types.FunctionType, _plain(lambda: None, False, "")).__code__  # of every second wrapper
 
 
 def _disable_class(cls: type, recursive: bool, said: str) -> type:
@@ -211,7 +212,7 @@ def _hashable(fn: object) -> bool:
 
 def leaves_first_call(code: types.CodeType) -> bool:
     """Is it the code of a wrapper whose own call, and nothing below it, is to stay as it is?"""
-    return code in _NOT_RECURSIVE or upstream.leaves_first_call(code)
+    return code is _NOT_RECURSIVE or upstream.leaves_first_call(code)
 
 
 def is_disabled(model: Any) -> bool:

@@ -151,7 +151,16 @@ def _by_class(domain: CaptureDomain, function: Value, args: Args, kwargs: Kwargs
     return call(domain, bound, args, kwargs)
 
 
-register(FunctionValue, TypeSlots(call=functions.enter_value))
+def _call_made(domain: CaptureDomain, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
+    if function.attrs:
+        for mark, reason in domain.policy.disabling_marks.items():
+            said = function.attrs.get(mark)
+            if type(said) is Const:
+                raise domain.graph_break(reason, ": ".join(filter(None, (function.qualname, said.value))))
+    return functions.enter_value(domain, function, args, kwargs)
+
+
+register(FunctionValue, TypeSlots(call=_call_made))
 register(Obj, TypeSlots(call=_call_object))
 register(
     Leaf,

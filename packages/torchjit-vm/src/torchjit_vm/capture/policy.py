@@ -247,6 +247,8 @@ class CapturePolicy:
             `CaptureContext.set_state("breaks_are_errors", flag)`.
         inline: may this Python function be interpreted? If not, its call is a break.
         disabled: why calls of this callable are breaks, or None.
+        disabling_marks: names of attributes to reasons: calls of a function that the region itself makes, and gives such an attribute, are
+            breaks, too. Its text is what the program says about it.
         allow_in_graph: functions whose calls go to the leaf handler unseen.
         substitutes: real function to what is called instead: a callable, `ReturnConstant`, `AtomicPolyfill`,
             `Foldable`, `PassThrough` or `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
@@ -286,6 +288,7 @@ class CapturePolicy:
     breaks_are_errors: bool = False
     inline: Callable[[FunctionType], bool] = lambda function: True
     disabled: Callable[[object], LeftAlone | None] = lambda function: None
+    disabling_marks: Mapping[str, Reason] = attrs.field(factory=dict)
     allow_in_graph: Container[object] = ()
     substitutes: Mapping[Any, object] = attrs.field(factory=dict)
     assume_constant: Container[object] = ()
