@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import torchjit
+import torchjit_aot.joint_passes
 import torchjit_inductor.compiled
 from torchjit_core import events
 from torchjit_inductor.expansion import _layout, _structure
@@ -209,3 +210,30 @@ def test_the_mark_of_a_block_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(got, want)
     found, right = (torch.autograd.grad(result.sum(), inputs) for result in (got, want))
     torch.testing.assert_close(found, right)
+
+
+def test_copies_ask_for_names_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a taken name with a number torch 2.11 tries all numbers from 1 on: of many copies that takes longer than all else."""
+    asked: list[str] = []
+    create, write = torch.fx.Graph.create_node, torchjit_aot.joint_passes.with_all_blocks
+
+    def created(graph: torch.fx.Graph, *args: Any, **keywords: Any) -> torch.fx.Node:
+        node = create(graph, *args, **keywords)
+        name = args[4] if len(args) > 4 else keywords.get("name")
+        if name is not None and name != node.name:
+            asked.append(name)
+        return node
+
+    def written(*args: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.fx.Graph, "create_node", created)
+            return write(*args)
+
+    model = MODELS["checkpointed"](COUNT)
+    watch = Watch(monkeypatch)
+    monkeypatch.setattr(torchjit_aot.joint_passes, "with_all_blocks", written)
+    with events.listen(watch.hear, {"repeated_blocks"}):
+        run(model, torchjit.compile(model), torch.randn(3, 6, WIDTH), training=True)
+    assert watch.traced
+    assert len(asked) > COUNT
+    assert not [name for name in asked if name.rpartition("_")[2].isdecimal()]

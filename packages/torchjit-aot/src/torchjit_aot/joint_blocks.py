@@ -8,6 +8,7 @@ reverse, on the parameters of those. Otherwise the whole graph is traced.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -275,7 +276,10 @@ class _Whole:
 
     def _copy(self, node: fx.Node, shift: int) -> None:
         of_second = self._block(node) == _SECOND
-        made = self.graph.node_copy(node, lambda n: self._operand(n, shift, of_second))
+        read = functools.partial(self._operand, shift=shift, of_second=of_second)
+        args, kwargs = fx.node.map_arg(node.args, read), fx.node.map_arg(node.kwargs, read)
+        made = self.graph.create_node(node.op, node.target, args, kwargs, _base_name(node), node.type)
+        made.meta = dict(node.meta)
         if of_second and shift:
             captured = self._captured(node, shift).meta
             made.meta.update({key: captured[key] for key in SOURCE_KEYS if key in captured})
@@ -373,6 +377,12 @@ class _Whole:
         if grad.op == "placeholder":
             raise NotRepeated("a gradient is an input")
         return self.made[grad, shift]
+
+
+def _base_name(node: fx.Node) -> str:
+    """The name without its number. For a name that is taken, torch 2.11 tries all numbers from 1 on; for a base it goes on from its last one."""
+    base, _, number = node.name.rpartition("_")
+    return base if base and number.isdecimal() else node.name
 
 
 def _label(node: fx.Node) -> Hashable:
