@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from torchjit_session import reading_ahead
+from torchjit_session.loading import import_capture
 from torchjit_session.reading_ahead import read_ahead
 
 _NAME = "package_to_be_read_ahead"
@@ -138,3 +140,23 @@ def test_threads_read_too(package: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             assert [m.VALUE for m in _imported()] == [1] * 4
         assert not reading_ahead._read
         _forget()
+
+
+def test_imports_set_off_no_collections() -> None:
+    """Each would look at all of torch's objects: 0.1 s."""
+    collected: list[bool] = []
+
+    class Later:
+        is_loaded = False
+
+        def load(self) -> None:
+            collected.append(gc.isenabled())
+
+    was_on = gc.isenabled()
+    gc.enable()
+    try:
+        import_capture(Later())
+        assert collected == [False] and gc.isenabled()
+    finally:
+        if not was_on:
+            gc.disable()

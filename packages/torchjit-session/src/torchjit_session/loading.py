@@ -38,12 +38,14 @@ def import_capture(backend: object) -> None:
         return
 
     def imports() -> None:
-        from torchjit_session.reading_ahead import read_ahead  # noqa: PLC0415  # for those who import something
+        from torchjit_core.collector import collector_paused  # noqa: PLC0415  # for those who import something
+        from torchjit_session.reading_ahead import read_ahead  # noqa: PLC0415
 
-        with read_ahead(_READ_AHEAD):
-            importlib.import_module(_CAPTURE)
-        if later is not None:
-            later.load()
+        with collector_paused():  # what a module makes, stays
+            with read_ahead(_READ_AHEAD):
+                importlib.import_module(_CAPTURE)
+            if later is not None:
+                later.load()
 
     in_a_thread(imports)
 
