@@ -43,6 +43,7 @@ WELFORD_LINE = 256  # bytes of a row of four-byte elements that a program of col
 SHORT_COLUMN = 256  # bytes of a column that threads keep whole, ...
 SHORT_LINE = 256  # ... of a row of such columns in a tile, ...
 SHORT_TILE = 16384  # ... and of all of it
+WARP_LINE = 512  # bytes of a row that a warp reads at once
 WARP_BYTES = 8192  # of each tensor, in the registers of a warp's threads
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 
@@ -503,8 +504,8 @@ def _column_plan(facts: _Facts) -> TilePlan:
 def _short_column_plan(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> TilePlan | None:
     """Whole columns, of which a thread has as many rows as its registers hold; None: they are too long, or too few.
 
-    What threads of one column have to tell each other takes longer than the memory: of 32 rows of bfloat16, a sum of a softmax's kind takes six
-    times as long in 8 warps as in one, a variance 1.2 times (0037 has the table).
+    What threads of one column have to tell each other takes longer than the memory: a logsumexp over 32 rows of bfloat16 takes six times as long in
+    8 warps as in one (docs/benchmarks/gpu.md).
     """
     size = iterations(facts.kernel.inner).value
     read = {v.data.buffer for v in facts.loads} & {name for name, _ in large}
@@ -515,9 +516,11 @@ def _short_column_plan(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> Tile
     columns = min(SHORT_LINE, SHORT_TILE // rows) // itemsize
     if rows * itemsize > SHORT_COLUMN or not _fills_many(facts, columns):
         return None
-    warps = max(1, min(8, columns * rows * itemsize * len(read) // WARP_BYTES))
+    while rows * columns < 2048 and _fills_many(facts, 2 * columns):
+        columns *= 2
+    warps = max(columns * rows * itemsize * len(read) // WARP_BYTES, columns * itemsize // WARP_LINE, 1)
     axes = (Axis("x", facts.kernel.outer[-1:], columns), Axis("r", facts.kernel.inner, rows))
-    return TilePlan(facts.kernel.outer[:-1], axes, num_warps=warps)
+    return TilePlan(facts.kernel.outer[:-1], axes, num_warps=min(warps, 8))
 
 
 def _adds_far_rows(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
