@@ -2,10 +2,10 @@
 
     python packages/torchjit-inductor/benchmarks/gpu_plans.py [--groups twice odd pieces] [--only NAME ...] [--limit SECONDS] [--compile]
 
-`twice`: norms and softmaxes that read their rows twice, with more or less of them kept in the cache (`TilePlan.kept`), or packed in
-registers (`packed_rows`). `odd`: sums over a middle dimension, tiles and addresses (`TilePlan.from_first`). `pieces`: rotary embeddings
-as they are and with shared pieces (`shared_pieces`). A line for each variant: microseconds, the table's plan first, of copy bandwidth
-(all operands and results once), and how far results are from those of the table's plan. Operands are out of cache; medians of 12.
+`twice`: norms and softmaxes that read their rows twice, with more or less of them kept in the cache (`TilePlan.kept`). `odd`: sums over
+a middle dimension, tiles and addresses (`TilePlan.from_first`). `pieces`: rotary embeddings with shared pieces (`shared_pieces`) and as
+they were before. A line for each variant: microseconds, the table's plan first, of copy bandwidth (all operands and results once), and
+how far results are from those of the table's plan. Operands are out of cache; medians of 12.
 With `--compile` nothing runs and no GPU is needed: registers of a thread, and how it accesses memory.
 """
 
@@ -35,7 +35,6 @@ from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import CudaDriver
 from torchjit_inductor.triton.launch import KernelVariants
 from torchjit_inductor.triton.occupancy import registers_of
-from torchjit_inductor.triton.packed_rows import packed_plan
 from torchjit_inductor.triton.plan import Axis, TilePlan, make_plan
 from torchjit_inductor.triton.shared_pieces import shared_pieces
 from torchjit_inductor.triton.specialisations import Variant
@@ -83,6 +82,7 @@ CASES: dict[str, dict[str, tuple[Callable[..., Any], tuple[Spec, ...]]]] = {
         "512 x 512 x 1023": (lambda x: x.sum(1), (((512, 512, 1023), F32),)),
         "128 x 4096 x 4096": (lambda x: x.sum(1), (((128, 4096, 4096), F32),)),
         "128 x 4096 x 4095, bfloat16": (lambda x: x.float().sum(1), (((128, 4096, 4095), BF),)),
+        "64 x 4096 x 4095, bfloat16": (lambda x: x.float().sum(1), (((64, 4096, 4095), BF),)),
     },
     "pieces": {
         "rotary 128": (_rotated, (((32, 32, 512, 128), BF), ((512, 64), BF), ((512, 64), BF))),
@@ -101,16 +101,13 @@ def kernels_of(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[lis
 
 
 def twice(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]:
-    """More or less of a row in the cache, or all of it in registers."""
+    """More or less of a row in the cache."""
     plan = make_plan(kernel, buffers, {})
     yield "table", kernel, plan
     axis = plan.reduced
     size = None if axis is None else axis.size.value
     if axis is None or size is None or not axis.looped or len(plan.axes) > 1:
         return
-    packed = packed_plan(kernel, buffers, plan)
-    if packed is not None:
-        yield "packed", kernel, packed
     for block, warps, kept in ((8192, 16, 0), (8192, 16, 2), (16384, 32, 0), (16384, 32, 4), (16384, 32, 2)):
         many = size // kept if kept else 0
         axes = (attrs.evolve(axis, block=block),)
@@ -132,15 +129,15 @@ def odd(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]:
 
 
 def pieces(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]:
-    """One loop over a row, or over a piece of it."""
-    plan = make_plan(kernel, buffers, {})
-    yield "table", kernel, plan
-    yield from _tiles("whole", kernel, plan, (4, 8))
+    """One loop over a piece of a row, or over all of it."""
     shared = shared_pieces(kernel, buffers)
     if shared is not None:
         plan = make_plan(shared, buffers, {})
-        yield "shared", shared, plan
-        yield from _tiles("shared", shared, plan, (4, 8, 16))
+        yield "table", shared, plan
+        yield from _tiles("shared", shared, plan, (4, 16, 32))
+    plan = make_plan(kernel, buffers, {})
+    yield "whole", kernel, plan
+    yield from _tiles("whole", kernel, plan, (4, 8))
 
 
 def _tiles(name: str, kernel: LoopKernel, plan: TilePlan, rows: Sequence[int]) -> Iterator[Chosen]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,13 +14,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_inductor import InductorSettings
 from torchjit_inductor.ir.evaluate import evaluate_kernel
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.ir.kernel import LoopKernel
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.fuse import fuse
-from torchjit_inductor.steps import KernelStep, Program, Step
-from torchjit_inductor.triton.autotune import ProductTuner
+from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.plan import make_plan
 from torchjit_inductor.triton.shared_pieces import share_pieces, shared_pieces
@@ -73,37 +72,35 @@ def test_halves_of_a_rotation_are_loaded_once() -> None:
     ("function", "shapes"),
     [
         (_rotated, ((2, 3, 6, 64), (6, 32), (6, 32))),  # halves are less than a line
+        (_rotated, ((2, 3, 6, 192), (6, 96), (6, 96))),  # or end within one
         (lambda x, y: torch.cat([x, y], -1) * 2, ((8, 128), (8, 128))),  # nothing in common
         (lambda x: torch.cat([x, x[..., :64]], -1) * 2, ((8, 128),)),  # of different length
         (lambda x: torch.cat([x + n for n in range(5)], -1), ((8, 128),)),  # many
         (lambda x: x * 2, ((8, 128),)),
         (lambda x: F.softmax(x, -1), ((8, 128),)),
     ],
-    ids=["short", "apart", "uneven", "many", "plain", "reduction"],
+    ids=["short", "not whole lines", "apart", "uneven", "many", "plain", "reduction"],
 )
 def test_other_kernels_stay_as_they_are(function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...]) -> None:
     program = _program(function, *shapes)
     assert shared_pieces(_kernel(program), program.buffers) is None
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "stores"), [(2.0, 1.0, 2), (1.0, 2.0, 1), (None, 1.0, 1), (2.0, None, 1)], ids=str
-)
-def test_the_faster_form_is_taken(before: float | None, after: float | None, stores: int) -> None:
-    program = _program(_rotated, *ROTATED)
-
-    def seconds(step: Step, buffers: Mapping[str, Buffer]) -> float | None:
-        assert isinstance(step, KernelStep)
-        return before if len(step.kernel.stores) == 1 else after
-
-    assert len(_kernel(share_pieces(program, seconds)).stores) == stores
-
-
-@pytest.mark.parametrize("descends", [True, False])
-def test_forms_are_compared_where_plans_are(descends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProductTuner, "seconds", lambda self, step, buffers: 2.0 - len(step.kernel.stores) / 2)
-    backend = TritonBackend(InductorSettings(coordinate_descent_tuning=descends), arch=90)
+def test_programs_for_gpus_have_them() -> None:
+    backend = TritonBackend(InductorSettings(), arch=90)
     program = _program(_rotated, *ROTATED)
     for each in backend.passes({}):
         program = each(program)
-    assert len(_kernel(program).stores) == (2 if descends else 1)
+    assert len(_kernel(program).stores) == 2
+
+
+@pytest.mark.parametrize(
+    ("heads", "size", "dtype"), [(1024, 128, BF), (512, 128, torch.float32), (512, 256, BF)], ids=str
+)
+def test_a_tile_has_eight_rows_of_pieces(heads: int, size: int, dtype: torch.dtype) -> None:
+    half = size // 2
+    program = _program(_rotated, (heads, 512, size), (512, half), (512, half), dtype=dtype)
+    plan = make_plan(_kernel(share_pieces(program)), program.buffers, {})
+    assert ([a.block for a in plan.axes], plan.num_warps) == ([8, half], 4)
+    plain = _program(lambda x: x * 2, (heads, 512, half), dtype=dtype)
+    assert len(make_plan(merged(_kernel(plain)), plain.buffers, {}).axes) == 1

@@ -32,6 +32,7 @@ from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton.compile import MachineCode, compile_text, jit_function
 from torchjit_inductor.triton.occupancy import settled
 from torchjit_inductor.triton.plan import Axis, TilePlan, make_plan
+from torchjit_inductor.triton.shared_pieces import share_pieces
 from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.split_reduction import split
 
@@ -218,6 +219,10 @@ CASES: dict[str, Case] = {
         lambda q, c, d: torch.cat([q[..., :8] * c - q[..., 8:] * d, q[..., :8] * d + q[..., 8:] * c], -1),
         (2, 3, 6, 16), (6, 8), (6, 8),
     ),
+    "rope_pieces": _case(
+        lambda q, c, d: torch.cat([q[..., :64] * c - q[..., 64:] * d, q[..., :64] * d + q[..., 64:] * c], -1),
+        (2, 3, 6, 128), (6, 64), (6, 64),
+    ),
     "adamw": _case(
         lambda p, g, m: (p * 0.9 - 1e-3 * (0.9 * m + 0.1 * g) / (g.abs().sqrt() + 1e-8), 0.9 * m + 0.1 * g),
         (80,), (80,), (80,),
@@ -345,9 +350,16 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
     for width, batch, block in ((4096, 128, 64), (4096, 8, 32), (4095, 128, 32)):
         assert [a.block for a in plan(lambda x: x.sum(1), (batch, 512, width)).axes] == [block, 128]
     # Rows that begin anywhere, near and far.
-    for rows, warps in ((512, 8), (4096, 4)):
-        odd = plan(lambda x: x.sum(1), (128, rows, 4095))
-        assert (odd.num_warps, odd.from_first, [a.block for a in odd.axes]) == (warps, warps == 4, [32, 128])
+    for shape, dtype, tile, warps, first in (
+        ((64, 4096, 4095), F32, [32, 128], 8, False),
+        ((128, 4096, 4095), F32, [64, 128], 4, True),
+        ((128, 4096, 4095), BF, [64, 128], 8, True),
+        ((64, 4096, 4095), BF, [64, 64], 8, False),
+        ((128, 4096, 4100), F32, [32, 128], 8, False),  # at 16 bytes
+        ((4, 131072, 4095), F32, [32, 128], 4, True),  # too few programs for wider tiles
+    ):
+        odd = plan(lambda x: x.sum(1), (shape, dtype))
+        assert ([a.block for a in odd.axes], odd.num_warps, odd.from_first) == (tile, warps, first), (shape, dtype)
     assert not plan(lambda x: x.sum(1), (128, 4096, 4096)).from_first
     apart = plan(lambda x: x[:, ::2].sum((1, 2)), (64, 70, 128, 4095))
     assert (len(apart.axes[1].loops), apart.num_warps, apart.from_first) == (2, 8, False)
@@ -375,6 +387,29 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
     for function, width in ((lambda x: x.softmax(1), 20000), (lambda x: x.sum(1), 32768)):
         assert plan(function, (32768, width)).axes[0].looped
     assert plan(lambda x: x.softmax(1), (4096, 196608)).num_warps == 32
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "kept"),
+    [
+        ((32, 512, 64, 64), BF, 0),
+        ((32, 1024, 64, 64), BF, 0),
+        ((32, 256, 64, 128), BF, 131072),
+        ((64, 256, 64, 128), BF, 131072),
+        ((32, 256, 64, 128), F32, 65536),
+        ((32, 512, 64, 128), BF, None),
+    ],
+    ids=str,
+)
+def test_rows_that_are_read_twice_come_one_to_a_multiprocessor(
+    shape: tuple[int, ...], dtype: torch.dtype, kept: int | None
+) -> None:
+    """Where the cache then holds all of them, or a part of each; where it does not (None) programs are smaller."""
+    program = program_of(_case(lambda x: F.batch_norm(x, None, None, training=True).relu(), (shape, dtype)))
+    (kernel,) = kernels_of(program)
+    plan = make_plan(merged(kernel), program.buffers, {})
+    tile = (plan.axes[0].block, plan.num_warps, plan.kept)
+    assert tile == ((16384, 32, kept) if kept is not None else (8192, 16, 0))
 
 
 def test_plans_of_short_rows_beside_columns_and_of_columns_of_several_tensors() -> None:
@@ -427,7 +462,7 @@ NUMERIC = [
     *((n, False) for n, c in CASES.items() if c.portable and n not in AGAIN),
     *(pytest.param(n, False, marks=pytest.mark.slow) for n in AGAIN),
     *((n, True) for n in WIDE),
-    *((n, "from first") for n in WIDE),
+    *((n, "from first") for n in (*WIDE, "rope_pieces")),
 ]
 
 
@@ -437,7 +472,7 @@ def test_kernels_compute_what_the_ir_means(name: str, wide: bool | str) -> None:
     program = program_of(CASES[name])
     generator = torch.Generator().manual_seed(0)
     memory: dict[str, torch.Tensor] = {}
-    program = combine_small(store_in_place(program), {})
+    program = combine_small(share_pieces(store_in_place(program)), {})
     for kernel in kernels_of(program):
         fresh = [n for n in kernel.buffers if n not in memory]
         memory |= random_memory(fresh, program.buffers, generator)

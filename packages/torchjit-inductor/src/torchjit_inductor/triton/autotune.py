@@ -28,7 +28,6 @@ from torchjit_inductor.triton.contraction import Contraction, DotPlan, contracti
 from torchjit_inductor.triton.cuda import KernelDriver
 from torchjit_inductor.triton.descent import PlanTuner, Shape, Timed, shape_from_disk
 from torchjit_inductor.triton.launch import KernelVariants, make_launcher
-from torchjit_inductor.triton.packed_rows import packed_plan
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import kernel_source
@@ -434,9 +433,7 @@ class ProductTuner:
         if look not in self._planned:
             try:
                 with self._measuring(kernel.device):
-                    packed = packed_plan(kernel, buffers, plan)
-                    others = () if packed is None else (packed,)
-                    self._planned[look] = self._plans.best(kernel, plan, look, self._timer_of(kernel, buffers), others)
+                    self._planned[look] = self._plans.best(kernel, plan, look, self._timer_of(kernel, buffers))
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 return plan

@@ -187,13 +187,11 @@ class TritonBackend(KernelBackend):
     def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """Update inputs in place, read less, split reductions of much into little, and launch small kernels together; measure what may pay."""
         algorithms: tuple[Pass, ...] = (measure_algorithms,) if self._settings.max_autotune else ()
-        seconds, descends = self._tuner.seconds, self._settings.coordinate_descent_tuning
-        pieces: tuple[Pass, ...] = (lambda program: share_pieces(program, seconds),) if descends else ()
         return (
             *algorithms,
             store_in_place,
             derive_loads,
-            *pieces,
+            share_pieces,
             lambda program: split_program(program, hints, self._tuner.parts),
             lambda program: combine_small(program, hints),
         )

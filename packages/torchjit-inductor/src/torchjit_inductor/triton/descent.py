@@ -28,26 +28,22 @@ LARGEST = 32768
 TOLERANCE = 1e-3
 """Largest distance between the results of two plans, relative to their norm: sums in another order."""
 
-Shape = tuple[tuple[int, ...], int, int, bool, int, bool]
-"""Block of each axis, and the fields `num_warps`, `num_stages`, `from_first`, `kept`, `packed`: what of a plan is varied."""
+Shape = tuple[tuple[int, ...], int, int, bool, int]
+"""Block of each axis, warps, stages, whether addresses are counted from the first element, what is kept: what of a plan is varied."""
 Timed = Callable[[Sequence[TilePlan]], Sequence[tuple[float, Sequence[torch.Tensor]] | str]]
 """Seconds and results of the kernel under each plan, or why it does not run."""
 
 
 def shape_of(plan: TilePlan) -> Shape:
     """What of the plan is varied."""
-    blocks = tuple(a.block for a in plan.axes)
-    return blocks, plan.num_warps, plan.num_stages, plan.from_first, plan.kept, plan.packed
+    return tuple(a.block for a in plan.axes), plan.num_warps, plan.num_stages, plan.from_first, plan.kept
 
 
 def reshaped(plan: TilePlan, shape: Shape) -> TilePlan:
     """The plan of this shape."""
-    blocks, warps, stages, from_first, kept, packed = shape
-    pairs = zip(plan.axes, blocks, strict=True)
-    axes = tuple(attrs.evolve(a, block=b, looped=a.looped and not packed) for a, b in pairs)
-    return attrs.evolve(
-        plan, axes=axes, num_warps=warps, num_stages=stages, from_first=from_first, kept=kept, packed=packed
-    )
+    blocks, warps, stages, from_first, kept = shape
+    axes = tuple(attrs.evolve(a, block=b) for a, b in zip(plan.axes, blocks, strict=True))
+    return attrs.evolve(plan, axes=axes, num_warps=warps, num_stages=stages, from_first=from_first, kept=kept)
 
 
 def neighbours(plan: TilePlan) -> list[TilePlan]:
@@ -104,9 +100,7 @@ class PlanTuner:
     def __init__(self, store: Callable[[torch.device], Measurements[Shape]], left: Callable[[], float]) -> None:
         self._store, self._left = store, left
 
-    def best(
-        self, kernel: LoopKernel, plan: TilePlan, look: str, timed: Timed, others: Sequence[TilePlan] = ()
-    ) -> TilePlan:
+    def best(self, kernel: LoopKernel, plan: TilePlan, look: str, timed: Timed) -> TilePlan:
         """The plan to use for a kernel: what is known, what measuring finds, or the plan itself where time is up.
 
         Args:
@@ -114,7 +108,6 @@ class PlanTuner:
             plan: the table's.
             look: a text that is equal for kernels that take equally long.
             timed: measures; the first result is of the table's plan.
-            others: plans of other forms, which are tried with the table's neighbours.
         """
         store, name = self._store(kernel.device), hashlib.sha256(look.encode()).hexdigest()
         known: Shape | None = store.get(name)
@@ -122,12 +115,12 @@ class PlanTuner:
             return reshaped(plan, known) if len(known[0]) == len(plan.axes) else plan
         if self._left() <= 0:
             return plan
-        found = self._descend(kernel, plan, timed, others)
+        found = self._descend(kernel, plan, timed)
         blocks, *rest = shape_of(found)
         store.put(name, [list(blocks), *rest])
         return found
 
-    def _descend(self, kernel: LoopKernel, plan: TilePlan, timed: Timed, others: Sequence[TilePlan]) -> TilePlan:
+    def _descend(self, kernel: LoopKernel, plan: TilePlan, timed: Timed) -> TilePlan:
         times: dict[Shape, float] = {}
         rejected: dict[str, str] = {}
         (first,) = timed([plan])
@@ -138,7 +131,7 @@ class PlanTuner:
         wanted = [t.clone() for t in wanted]
         best, seen = plan, {shape_of(plan)}
         for _ in range(ROUNDS):
-            todo = [p for p in (*others, *neighbours(best)) if shape_of(p) not in seen]
+            todo = [p for p in neighbours(best) if shape_of(p) not in seen]
             if not todo or self._left() <= 0:
                 break
             seen.update(map(shape_of, todo))
@@ -165,8 +158,8 @@ class PlanTuner:
 
 def shape_from_disk(held: Any) -> Shape:
     """A shape as `Measurements` gives it."""
-    blocks, warps, stages, from_first, kept, packed = held
-    return tuple(int(b) for b in blocks), int(warps), int(stages), bool(from_first), int(kept), bool(packed)
+    blocks, warps, stages, from_first, kept = held
+    return tuple(int(b) for b in blocks), int(warps), int(stages), bool(from_first), int(kept)
 
 
 def _difference(made: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> str:
@@ -184,9 +177,5 @@ def _difference(made: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) ->
 
 def _words(plan: TilePlan) -> str:
     tile = " x ".join(f"{a.name} {a.block}" for a in plan.axes) or "one element"
-    more = (
-        (", packed" if plan.packed else "")
-        + (", from the first" if plan.from_first else "")
-        + (f", {plan.kept} kept" if plan.kept else "")
-    )
+    more = (", from the first" if plan.from_first else "") + (f", {plan.kept} kept" if plan.kept else "")
     return f"{tile}, {plan.num_warps} warps, {plan.num_stages} stages{more}"

@@ -178,17 +178,6 @@ class Emitter:
         self._body_names = {}
         self.last_pass, self.keeps = last, keeps
 
-    def unpack(self) -> None:
-        """Forget what is known along the rows of a packed plan, but for what lies in registers as in memory."""
-        reduced = self.plan.reduced
-        if not self.plan.packed or reduced is None:
-            return
-        for key in list(self._names):
-            kind, value = key if isinstance(key, tuple) and len(key) == 2 else ("", key)
-            along = isinstance(value, Value) and value.op != "reduce" and reduced.name in self.axes(value)
-            if along and kind != "stored":
-                del self._names[key]
-
     def fresh(self, prefix: str = "v") -> str:
         """A new name."""
         return f"{prefix}{next(self._numbers)}"
@@ -452,9 +441,6 @@ class Emitter:
 
     def _load(self, value: Value, *, stored: bool = False) -> str:
         data, want = value.data, self.axes(value)
-        if self.plan.packed and not stored and self.buffers[data.buffer].dtype in HALF and want == self.tile.all_axes:
-            kept = self.bind(("stored", value), self._load(value, stored=True), want)
-            return f"tj.again({kept}).to(tl.float32)"
         positions = value.args[: len(data.binders)]
         masks, other = self._masks_and_other(value, want)
         pointer = self._address(data.buffer, data.index, data.binders, positions, want)

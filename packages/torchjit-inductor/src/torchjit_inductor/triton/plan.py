@@ -35,7 +35,7 @@ PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in register
 THREADS = 2048  # that a multiprocessor runs at once
 CACHED = 40 * 2**20  # bytes that a second pass finds in the cache (of 50 or 60 MiB)
 ENDS = 34 * 2**20  # bytes that it keeps while others pass through it: of 512 KiB a row half was faster than all
-ALONE = 16384  # elements of four bytes in a tile, so that two programs of 32 warps do not fit onto a multiprocessor
+ALONE = 16384  # elements in a tile, so that two programs of 32 warps do not fit onto a multiprocessor
 NARROW = 2**31 - 2**20
 """Extent from which on positions need 64 bits: those of the last tile may lie a little beyond the end."""
 WINDOW = 6  # reads of one tensor for an element of the result
@@ -46,6 +46,8 @@ SHORT_TILE = 16384  # ... and of all of it
 WARP_LINE = 512  # bytes of a row that a warp reads at once
 WARP_BYTES = 8192  # of each tensor, in the registers of a warp's threads
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
+ROWS_OF_PAIRS = 8  # in a tile of which each point stores two elements of a tensor
+FAR_TILE = (64, 128)  # columns and rows that are added up by addresses from the first
 
 REDUCED = ("r", "s")
 
@@ -100,8 +102,6 @@ class TilePlan:
         from_first: addresses are those of a tile's first element, of 64 bits where positions are, plus distances of 32 bits.
         kept: so many elements at the end of each row the cache is to keep for the last of several runs over it, which begins there;
             0: all, and each run begins at the beginning.
-        packed: a thread keeps its part of whole rows as it lies in memory, in 16 bits an element, and computes what follows from it anew for
-            each reduction.
     """
 
     program_loops: tuple[LoopVar, ...]
@@ -113,7 +113,6 @@ class TilePlan:
     walked: LoopVar | None = None
     from_first: bool = False
     kept: int = 0
-    packed: bool = False
 
     @property
     def reduced(self) -> Axis | None:
@@ -218,7 +217,8 @@ def _pointwise_plan(facts: _Facts) -> TilePlan:
     as_rows = len(outer) > 1 and not _uneven(facts) and not _picks(facts)
     if as_rows and last >= 64 and _waste(last, min(block, power_of_two(last))) <= 1.125:
         row = Axis("x", outer[-1:], min(block, power_of_two(last)))
-        rows = min(block // row.block, power_of_two(facts.count(outer[:-1])))
+        most = ROWS_OF_PAIRS if _stores_pairs(facts) else block // row.block
+        rows = min(block // row.block, most, power_of_two(facts.count(outer[:-1])))
         if rows > 1:
             # Several rows: what belongs to columns is read once for all of them, and programs of one short row are too many.
             warps = min(warps, max(1, rows * row.block // 128))
@@ -226,6 +226,12 @@ def _pointwise_plan(facts: _Facts) -> TilePlan:
         if last >= 256:
             return TilePlan(outer[:-1], (row,), num_warps=min(warps, max(1, row.block // 128)))
     return TilePlan((), (Axis("x", outer, block),), num_warps=warps)
+
+
+def _stores_pairs(facts: _Facts) -> bool:
+    """Does each point store two elements of each tensor, as of the halves of a rotary embedding, so that a thread has twice as much under way?"""
+    names = [s.buffer for s in facts.kernel.stores]
+    return len(names) == 2 * len(set(names))
 
 
 def _windows(facts: _Facts) -> int:
@@ -344,9 +350,9 @@ def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
         block = min(block, power_of_two(facts.count(kernel.inner)))
     block = max(block, 64)
     warps = max(1, min(8, block // 256))
-    if warps == 8 and facts.itemsize == 4 and _fits_alone(facts):
+    if warps == 8 and facts.itemsize in (2, 4) and _fits_alone(facts):
         return TilePlan(kernel.outer, (Axis("r", kernel.inner, ALONE, looped=True),), num_warps=32)
-    if warps == 8 and facts.itemsize == 2 and not unknown and _ends_fit(facts):
+    if warps == 8 and facts.itemsize in (2, 4) and not unknown and _ends_fit(facts):
         return TilePlan(kernel.outer, (Axis("r", kernel.inner, ALONE, looped=True),), num_warps=32, kept=_end(facts))
     more = _larger(facts, warps, block) if warps == 8 else 1
     r = Axis("r", kernel.inner, block * more, looped=True)
@@ -377,12 +383,12 @@ def _fits_alone(facts: _Facts) -> bool:
 
 
 def _ends_fit(facts: _Facts) -> bool:
-    """Does the cache hold half of each row at least, with one program on each multiprocessor, and are there two turns of them?
+    """Does the cache hold a quarter of each row at least, with one program on each multiprocessor, and are there two turns of them?
 
-    Measured for a batch norm of 256 channels of 512 KiB; where there are more turns, other plans have not been compared.
+    Measured for batch norms of 256 channels of 512 KiB and 1 MiB; where there are more turns, other plans have not been compared.
     """
     length = facts.count(facts.kernel.inner)
-    if not two_each(facts.count(facts.kernel.outer)) or _waste(length, ALONE) > 1.15 or length > 2 * _end(facts):
+    if not two_each(facts.count(facts.kernel.outer)) or _waste(length, ALONE) > 1.15 or length > 4 * _end(facts):
         return False
     programs = facts.count(facts.kernel.outer)
     once = _resident_bytes(facts, 32) == min(programs, 2 * MULTIPROCESSORS) * length * facts.itemsize
@@ -490,13 +496,15 @@ def _column_plan(facts: _Facts) -> TilePlan:
     columns, rows = _column_tile(facts, large)
     size = iterations(kernel.inner).value
     looped = size is None or size > rows
-    axes = (Axis("x", kernel.outer[-1:], columns), Axis("r", kernel.inner, rows, looped=looped))
+    axes: tuple[Axis, ...] = (Axis("x", kernel.outer[-1:], columns), Axis("r", kernel.inner, rows, looped=looped))
     several = sum(1 for v in facts.loads if (v.data.buffer, v.data.index) in large) >= 2
     if several and looped and rows * columns == 4096 and two_each(_column_programs(facts, columns)):
         # All of them run at once if a thread has 64 registers, with 8 elements of each tensor.
         return TilePlan(kernel.outer[:-1], axes, num_warps=16, registers=64)
-    if looped and (columns, rows) == (32, 128) and _adds_far_rows(facts, large):
-        return TilePlan(kernel.outer[:-1], axes, num_warps=4, from_first=True)
+    if looped and rows * columns == 4096 and _adds_far_rows(facts, large):
+        if _fills_many(facts, FAR_TILE[0]):
+            axes = tuple(attrs.evolve(a, block=b) for a, b in zip(axes, FAR_TILE, strict=True))
+        return TilePlan(kernel.outer[:-1], axes, num_warps=16 // facts.itemsize, from_first=True)
     warps = max(1, min(8, rows * columns // (1024 if _joins_means(kernel) else 512)))
     return TilePlan(kernel.outer[:-1], axes, num_warps=warps)
 
@@ -526,17 +534,18 @@ def _short_column_plan(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> Tile
 def _adds_far_rows(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
     """Are rows that begin anywhere added up, in a tensor whose positions need 64 bits?
 
-    No access is wide there, so that each element has an address of its own, which costs more than the sum: 3.64 ms by addresses of 64 bits
-    and 8 warps, 3.02 by those from the first element and 4 (3.29 with 8, 4.01 by the former and 4).
+    No access is wide there, so that each element has an address of its own, which costs more than the sum, and of 16-bit elements twice
+    as much for each byte: 128 x 4096 x 4095 took 3.63 ms in float32 and 3.77 in bfloat16 by addresses of 64 bits, in the best tiles of
+    these; 3.23 and 1.57 from the first element, in tiles of 64 x 128. Near rows gain 2 % or lose 3 so.
     """
-    if not _adds_one_tensor(facts, large) or facts.itemsize != 4 or len(facts.kernel.inner) > 1:
+    if not _adds_one_tensor(facts, large) or facts.itemsize not in (2, 4) or len(facts.kernel.inner) > 1:
         return False
     ends = (facts.kernel.outer[-1].symbol, facts.kernel.inner[-1].symbol)
     steps = [stride(index, symbol) for _, index in large for symbol in ends]
     if any(step is None or step.value is None for step in steps):
         return False
     far = any(estimate(facts.buffers[name].span, facts.hints) >= NARROW for name, _ in large)
-    return far and not any(_begins_evenly(facts, index, facts.kernel.outer[-1]) for _, index in large)
+    return far and not any(_begins_evenly(facts, index, facts.kernel.outer[-1], 16) for _, index in large)
 
 
 def _column_tile(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> tuple[int, int]:
@@ -592,9 +601,9 @@ def _adds_one_tensor(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
     return plain and len(large) == 1 and not any(v.op in IN_ORDER for v in facts.kernel.values)
 
 
-def _begins_evenly(facts: _Facts, index: Expr, last: LoopVar) -> bool:
-    """Does an access begin where 128 bytes divide, in each row along the loop?"""
-    return (index - as_expr(last.symbol)).divisible_by(128 // facts.itemsize)
+def _begins_evenly(facts: _Facts, index: Expr, last: LoopVar, width: int = 128) -> bool:
+    """Does an access begin where so many bytes divide, in each row along the loop?"""
+    return (index - as_expr(last.symbol)).divisible_by(width // facts.itemsize)
 
 
 def two_each(programs: int) -> bool:

@@ -45,15 +45,6 @@ def product(a, b):
 
 
 @triton.jit
-def again(x):
-    """`x`, of 16 bits an element, of which the compiler knows nothing: what follows is computed again, not kept at twice the size."""
-    if INTERPRETED:
-        return x
-    else:
-        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], x.dtype, False, 2)
-
-
-@triton.jit
 def take_larger(best, position, x, at):
     """A lane's running argmax: `x` at position `at` counts if it is larger; a NaN is largest; the first one of equals stays."""
     better = ((x <= best) == 0) & (best == best)

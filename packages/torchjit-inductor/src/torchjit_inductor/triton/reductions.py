@@ -63,8 +63,6 @@ class Reducer:
         total = f"tl.sum({self._inside(x, literal(0.0, operand.dtype))}, {self._dim}){self._keep()}"
         mean = self._assign(_quotient(total, count, operand.dtype))
         emitter.define(mean_key, mean)
-        emitter.unpack()
-        x = self._tile.spread(emitter.value(operand), emitter.axes(operand), full)
         distance = emitter.fresh()
         emitter.head.append(f"{distance} = {self._inside(f'{x} - {mean}', literal(0.0, operand.dtype))}")
         emitter.define(m2_key, self._assign(f"tl.sum({distance} * {distance}, {self._dim}){self._keep()}"))

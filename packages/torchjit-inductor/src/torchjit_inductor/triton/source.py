@@ -95,7 +95,6 @@ def _straight(emitter: Emitter) -> list[str]:
     if emitter.plan.reduced is not None:
         emitter.head += emitter.tile.reduced("")
         _write_values(emitter)
-        emitter.unpack()
     statements = [emitter.store(s) for s in kernel.stores]
     return emitter.head + _barrier(kernel) + statements
 
@@ -106,10 +105,7 @@ def _write_values(emitter: Emitter) -> None:
     for value in emitter.kernel.values:
         if value.op == "reduce":
             if not emitter.is_defined(value):
-                emitter.unpack()
                 reducer.persistent(value)
-        elif emitter.plan.packed:
-            continue  # each where it is used
         elif value.op != "constant" and _wanted_early(value):
             emitter.value(value)
 
