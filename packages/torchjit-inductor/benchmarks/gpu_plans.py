@@ -1,6 +1,6 @@
 """Kernels under variants of their plans: what decides which of them the table has.
 
-    python packages/torchjit-inductor/benchmarks/gpu_plans.py [--groups twice odd pieces] [--only NAME ...] [--limit SECONDS] [--compile]
+    python packages/torchjit-inductor/benchmarks/gpu_plans.py [--groups twice odd pieces short] [--only NAME ...] [--limit SECONDS] [--compile]
 
 `twice`: norms and softmaxes that read their rows twice, with more or less of them kept in the cache (`TilePlan.kept`). `odd`: sums over
 a middle dimension, tiles and addresses (`TilePlan.from_first`). `pieces`: rotary embeddings with shared pieces (`shared_pieces`) and as
@@ -12,6 +12,7 @@ With `--compile` nothing runs and no GPU is needed: registers of a thread, and h
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import time
@@ -89,6 +90,20 @@ CASES: dict[str, dict[str, tuple[Callable[..., Any], tuple[Spec, ...]]]] = {
         "rotary 128, float32": (_rotated, (((16, 32, 512, 128), F32), ((512, 64), F32), ((512, 64), F32))),
         "rotary 256": (_rotated, (((16, 32, 512, 256), BF), ((512, 128), BF), ((512, 128), BF))),
     },
+    "short": {
+        f"{name} {rows} {dtype}".replace("torch.", ""): (
+            function,
+            (((rows, 64, 2**23 // rows // dtype.itemsize), dtype),),
+        )
+        for dtype, sizes in ((BF, (16, 32, 64, 128)), (F32, (16, 32, 64, 128)))
+        for rows in sizes
+        for name, function in {
+            "logsumexp": lambda x: x.logsumexp(0),
+            "softmax": lambda x: x.softmax(0),
+            "amax": lambda x: x.amax(0),
+            "variance": lambda x: x.var(0),
+        }.items()
+    },
 }
 
 
@@ -148,10 +163,25 @@ def _tiles(name: str, kernel: LoopKernel, plan: TilePlan, rows: Sequence[int]) -
         yield f"{name}, {count} rows", kernel, attrs.evolve(plan, axes=axes, num_warps=min(plan.num_warps, 4))
 
 
+def short(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]:
+    """Threads that have more or less of a column each."""
+    plan = make_plan(kernel, buffers, {})
+    yield "table", kernel, plan
+    if len(plan.axes) == 1 or plan.axes[1].looped:
+        return
+    x, r = plan.axes
+    for columns, warps in itertools.product((32, 64, 128, 256, 512), (1, 2, 4, 8)):
+        if 16 <= columns * r.block // (32 * warps) <= 128:
+            axes = (attrs.evolve(x, block=columns), r)
+            words = f"{columns} x {r.block}, {warps} warps"
+            yield words, kernel, attrs.evolve(plan, axes=axes, num_warps=warps)
+
+
 GROUPS: dict[str, Callable[[LoopKernel, Mapping[str, Buffer]], Iterator[Chosen]]] = {
     "twice": twice,
     "odd": odd,
     "pieces": pieces,
+    "short": short,
 }
 
 

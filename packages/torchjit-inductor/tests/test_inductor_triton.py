@@ -352,8 +352,8 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
     # Rows that begin anywhere, near and far.
     for shape, dtype, tile, warps, first in (
         ((64, 4096, 4095), F32, [32, 128], 8, False),
-        ((128, 4096, 4095), F32, [64, 128], 4, True),
-        ((128, 4096, 4095), BF, [64, 128], 8, True),
+        ((128, 4096, 4095), F32, [128, 128], 4, True),
+        ((128, 4096, 4095), BF, [128, 128], 8, True),
         ((64, 4096, 4095), BF, [64, 64], 8, False),
         ((128, 4096, 4100), F32, [32, 128], 8, False),  # at 16 bytes
         ((4, 131072, 4095), F32, [32, 128], 4, True),  # too few programs for wider tiles

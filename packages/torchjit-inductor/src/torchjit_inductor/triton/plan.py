@@ -12,10 +12,11 @@ from typing import final
 import attrs
 
 from torchjit_core.expr import Expr, Symbol, as_expr
-from torchjit_inductor.estimates import estimate, points
-from torchjit_inductor.indexing import stride, unit_steps
+from torchjit_inductor.estimates import estimate
+from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, flat_index, iterations
 from torchjit_inductor.ir.values import IN_ORDER, Value
+from torchjit_inductor.triton.facts import Facts
 
 __all__ = [
     "CACHED",
@@ -47,7 +48,7 @@ WARP_LINE = 512  # bytes of a row that a warp reads at once
 WARP_BYTES = 8192  # of each tensor, in the registers of a warp's threads
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 ROWS_OF_PAIRS = 8  # in a tile of which each point stores two elements of a tensor
-FAR_TILE = (64, 128)  # columns and rows that are added up by addresses from the first
+FAR_TILE = (128, 128)  # columns and rows that are added up by addresses from the first
 
 REDUCED = ("r", "s")
 
@@ -146,58 +147,16 @@ def make_plan(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[
         buffers: of the graph.
         hints: typical values of the size symbols.
     """
-    facts = _Facts(kernel, buffers, hints)
+    facts = Facts(kernel, buffers, hints)
     if kernel.inner:
         return _reduction_plan(facts)
     return _pointwise_plan(facts)
 
 
-class _Facts:
-    """What the heuristics look at."""
-
-    def __init__(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> None:
-        self.kernel, self.buffers = kernel, buffers
-        self.hints = hints
-        self.loads = [v for v in kernel.values if v.op == "load"]
-        self.loop_symbols = {v.symbol for v in (*kernel.outer, *kernel.inner)}
-        self.itemsize = self._itemsize()
-        inside = [buffers[s.buffer].dtype.itemsize for s in kernel.stores if not s.outer]
-        self.narrow = bool(inside) and max(inside) == 1
-        self.searches = any(v.op == "reduce" and v.data in ("argmax", "argmin") for v in kernel.values)
-
-    def _itemsize(self) -> int:
-        """Bytes per element of the widest tensor that is walked along the last loop."""
-        last = (self.kernel.inner or self.kernel.outer)[-1:]
-        walked = {s.symbol for s in last}
-        names = [v.data.buffer for v in self.loads if v.symbols & walked]
-        names += [s.buffer for s in self.kernel.stores if s.index.symbols & walked]
-        return max((self.buffers[name].dtype.itemsize for name in names), default=4)
-
-    def count(self, loops: Sequence[LoopVar]) -> int:
-        """Iterations, by the hints; a symbol without one counts as 1024."""
-        return points(loops, self.hints, 1024)
-
-    def unit_accesses(self, var: LoopVar, other: LoopVar | None = None) -> int:
-        """How many loads and stores walk memory element by element along `var`; of those that vary along `other`, too, which do not along that."""
-        indices = [v.data.index for v in self.loads] + [s.index for s in self.kernel.stores]
-        return sum(
-            1
-            for i in indices
-            if self.unit(i, var) and not (other is not None and (other.symbol not in i.symbols or self.unit(i, other)))
-        )
-
-    def unit(self, index: Expr, var: LoopVar) -> bool:
-        """Does the index walk memory element by element along `var`?"""
-        found = stride(index, var.symbol)
-        if found is not None:
-            return found.value == 1
-        return index.symbols <= self.loop_symbols and unit_steps(index, var.symbol, estimate(var.size, self.hints))
-
-
 # ---------------------------------------------------------------------------------------------------- pointwise
 
 
-def _pointwise_plan(facts: _Facts) -> TilePlan:
+def _pointwise_plan(facts: Facts) -> TilePlan:
     outer = facts.kernel.outer
     if not outer:
         return TilePlan((), (), num_warps=1)
@@ -228,13 +187,13 @@ def _pointwise_plan(facts: _Facts) -> TilePlan:
     return TilePlan((), (Axis("x", outer, block),), num_warps=warps)
 
 
-def _stores_pairs(facts: _Facts) -> bool:
+def _stores_pairs(facts: Facts) -> bool:
     """Does each point store two elements of each tensor, as of the halves of a rotary embedding, so that a thread has twice as much under way?"""
     names = [s.buffer for s in facts.kernel.stores]
     return len(names) == 2 * len(set(names))
 
 
-def _windows(facts: _Facts) -> int:
+def _windows(facts: Facts) -> int:
     """How often most the elements of one tensor are read at places next to each other, if mostly not 16 bytes wide; 0: seldom."""
     last = facts.kernel.outer[-1].symbol
     reads: dict[str, list[bool]] = {}
@@ -248,7 +207,7 @@ def _windows(facts: _Facts) -> int:
     return len(most) if len(most) >= WINDOW and 2 * sum(most) < len(most) else 0
 
 
-def _window_plan(facts: _Facts, reads: int) -> TilePlan:
+def _window_plan(facts: Facts, reads: int) -> TilePlan:
     """What is read at many places near each other is found in the cache nearest to a multiprocessor, which gives threads whose elements lie
     16 bytes apart a quarter of what it gives to neighbours."""
     outer, large = facts.kernel.outer, reads > 16
@@ -258,13 +217,13 @@ def _window_plan(facts: _Facts, reads: int) -> TilePlan:
     return TilePlan((), (Axis("x", outer, 256 if large else 512),), num_warps=4, by_element=True)
 
 
-def _picks(facts: _Facts) -> bool:
+def _picks(facts: Facts) -> bool:
     """Does it read at positions that are computed along a row? Of an interpolation tiles of several rows took a quarter longer."""
     last = facts.kernel.outer[-1].symbol
     return any(last in at.symbols for v in facts.loads for at in v.args[: len(v.data.binders)])
 
 
-def _uneven(facts: _Facts) -> bool:
+def _uneven(facts: Facts) -> bool:
     """Do rows begin at any address, and are all results walked as one?
 
     Then what is stored along a row cannot be stored 16 bytes at a time, what is stored along all rows can.
@@ -281,7 +240,7 @@ def _waste(size: int, block: int) -> float:
     return -(-size // block) * block / max(size, 1)
 
 
-def _transposed_loop(facts: _Facts) -> LoopVar | None:
+def _transposed_loop(facts: Facts) -> LoopVar | None:
     """The loop, other than the last, that some access walks element by element, if that calls for 2-d tiles."""
     outer = facts.kernel.outer
     if len(outer) < 2:
@@ -294,7 +253,7 @@ def _transposed_loop(facts: _Facts) -> LoopVar | None:
     return outer[position]
 
 
-def _transpose_plan(facts: _Facts, across: LoopVar) -> TilePlan:
+def _transpose_plan(facts: Facts, across: LoopVar) -> TilePlan:
     outer = facts.kernel.outer
     # Of four bytes an element 128 are a line, and longer runs of what is stored are faster; so are tiles of 8192 where they fill the device.
     stored = facts.itemsize == 4 and all(facts.unit(s.index, outer[-1]) for s in facts.kernel.stores)
@@ -314,7 +273,7 @@ def _transpose_plan(facts: _Facts, across: LoopVar) -> TilePlan:
 # --------------------------------------------------------------------------------------------------- reductions
 
 
-def _reduction_plan(facts: _Facts) -> TilePlan:
+def _reduction_plan(facts: Facts) -> TilePlan:
     kernel = facts.kernel
     if any(s.mode == "sum" for s in kernel.stores):
         return _walked_plan(facts)
@@ -330,7 +289,7 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
     return _looped_plan(facts, size is None)
 
 
-def _walked_plan(facts: _Facts) -> TilePlan:
+def _walked_plan(facts: Facts) -> TilePlan:
     """Programs that have one whole row after the other, and sums of columns in registers."""
     kernel = facts.kernel
     block = power_of_two(facts.count(kernel.inner))
@@ -338,7 +297,7 @@ def _walked_plan(facts: _Facts) -> TilePlan:
     return TilePlan(kernel.outer[:-1], (r,), num_warps=warps, walked=kernel.outer[-1])
 
 
-def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
+def _looped_plan(facts: Facts, unknown: bool) -> TilePlan:
     """Rows that are walked block by block.
 
     Args:
@@ -359,7 +318,7 @@ def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
     return TilePlan(kernel.outer, (r,), num_warps=warps * more)
 
 
-def _larger(facts: _Facts, warps: int, block: int) -> int:
+def _larger(facts: Facts, warps: int, block: int) -> int:
     """How many times as large programs and blocks best are where rows are read twice."""
     # Fewer, larger programs where that keeps what they read twice in the cache.
     more = next((n for n in (1, 2, 4) if _resident_bytes(facts, warps * n) <= CACHED), 1)
@@ -373,7 +332,7 @@ def _larger(facts: _Facts, warps: int, block: int) -> int:
     return 2 if rows * warps * 2 * 32 <= MULTIPROCESSORS * THREADS and _waste(length, 2 * block) <= 1.1 else 1
 
 
-def _fits_alone(facts: _Facts) -> bool:
+def _fits_alone(facts: Facts) -> bool:
     """Does the cache hold what is read twice only with one program on each multiprocessor? Tiles that take most registers see to that."""
     most = facts.count(facts.kernel.outer)
     each = _resident_bytes(facts, 32) // max(1, min(most, 2 * MULTIPROCESSORS))
@@ -382,7 +341,7 @@ def _fits_alone(facts: _Facts) -> bool:
     return _waste(facts.count(facts.kernel.inner), ALONE) <= 1.15
 
 
-def _ends_fit(facts: _Facts) -> bool:
+def _ends_fit(facts: Facts) -> bool:
     """Does the cache hold a quarter of each row at least, with one program on each multiprocessor, and are there two turns of them?
 
     Measured for batch norms of 256 channels of 512 KiB and 1 MiB; where there are more turns, other plans have not been compared.
@@ -395,12 +354,12 @@ def _ends_fit(facts: _Facts) -> bool:
     return once and MULTIPROCESSORS * length * facts.itemsize > CACHED
 
 
-def _end(facts: _Facts) -> int:
+def _end(facts: Facts) -> int:
     """Elements at the end of a row, in whole blocks, that the cache keeps of each multiprocessor's while the beginning passes through it."""
     return ENDS // MULTIPROCESSORS // facts.itemsize // ALONE * ALONE
 
 
-def _resident_bytes(facts: _Facts, warps: int) -> int:
+def _resident_bytes(facts: Facts, warps: int) -> int:
     """Bytes of rows that programs of so many warps read again and again, while they run at once; 0 where each reads its row once."""
     kernel = facts.kernel
     if not any(s.value.level and not s.outer for s in kernel.stores):
@@ -414,12 +373,12 @@ def _resident_bytes(facts: _Facts, warps: int) -> int:
 
 def walks_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
     """Does a program of this reduction best hold several columns, because memory runs along the last outer loop?"""
-    return _walks_columns(_Facts(kernel, buffers, hints))
+    return _walks_columns(Facts(kernel, buffers, hints))
 
 
 def reads_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
     """As `walks_columns`, by what is read alone: wherever the kernel stores what it makes of that."""
-    facts = _Facts(kernel, buffers, hints)
+    facts = Facts(kernel, buffers, hints)
     if not kernel.outer:
         return False
     read = [v.data.index for v in facts.loads]
@@ -428,7 +387,7 @@ def reads_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapp
     return columns > sum(1 for i in large if facts.unit(i, kernel.inner[-1]))
 
 
-def _walks_columns(facts: _Facts) -> bool:
+def _walks_columns(facts: Facts) -> bool:
     """Do the large loads walk memory along the last outer loop and not along the inner one?"""
     kernel = facts.kernel
     if not kernel.outer or not facts.unit_accesses(kernel.outer[-1]):
@@ -440,7 +399,7 @@ def _walks_columns(facts: _Facts) -> bool:
     return columns > rows or (columns == rows > 0 and all(s.outer for s in kernel.stores))
 
 
-def _large(facts: _Facts) -> list[tuple[str, Expr]]:
+def _large(facts: Facts) -> list[tuple[str, Expr]]:
     """Loads and stores that vary along the inner loops and the last outer one. What does not is small: statistics of rows or columns."""
     kernel = facts.kernel
     inner = {v.symbol for v in kernel.inner}
@@ -448,7 +407,7 @@ def _large(facts: _Facts) -> list[tuple[str, Expr]]:
     return [(name, i) for name, i in accesses if i.symbols & inner and kernel.outer[-1].symbol in i.symbols]
 
 
-def _persistent_limit(facts: _Facts) -> int:
+def _persistent_limit(facts: Facts) -> int:
     """Fewer elements when several tensors must stay in registers between the levels of the kernel."""
     kept = sum(1 for v in facts.loads if _used_later(v, facts.kernel))
     limit = PERSISTENT_LIMIT // (1 if facts.itemsize <= 4 else 2)
@@ -462,7 +421,7 @@ def _used_later(value: Value, kernel: LoopKernel) -> bool:
     return any(value in user.args and user.level > 0 for user in kernel.values)
 
 
-def _persistent_plan(facts: _Facts, block: int, tile: int = 2048, per_warp: int = 0) -> TilePlan:
+def _persistent_plan(facts: Facts, block: int, tile: int = 2048, per_warp: int = 0) -> TilePlan:
     """Whole rows in registers.
 
     Args:
@@ -487,7 +446,7 @@ def _persistent_plan(facts: _Facts, block: int, tile: int = 2048, per_warp: int 
     return TilePlan((), (Axis("x", kernel.outer, rows), r), num_warps=warps)
 
 
-def _column_plan(facts: _Facts) -> TilePlan:
+def _column_plan(facts: Facts) -> TilePlan:
     """Programs of several columns."""
     kernel, large = facts.kernel, _large(facts)
     short = _short_column_plan(facts, large)
@@ -509,7 +468,7 @@ def _column_plan(facts: _Facts) -> TilePlan:
     return TilePlan(kernel.outer[:-1], axes, num_warps=warps)
 
 
-def _short_column_plan(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> TilePlan | None:
+def _short_column_plan(facts: Facts, large: Sequence[tuple[str, Expr]]) -> TilePlan | None:
     """Whole columns, of which a thread has as many rows as its registers hold; None: they are too long, or too few.
 
     What threads of one column have to tell each other takes longer than the memory: a logsumexp over 32 rows of bfloat16 takes six times as long in
@@ -531,12 +490,12 @@ def _short_column_plan(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> Tile
     return TilePlan(facts.kernel.outer[:-1], axes, num_warps=min(warps, 8))
 
 
-def _adds_far_rows(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
+def _adds_far_rows(facts: Facts, large: Sequence[tuple[str, Expr]]) -> bool:
     """Are rows that begin anywhere added up, in a tensor whose positions need 64 bits?
 
     No access is wide there, so that each element has an address of its own, which costs more than the sum, and of 16-bit elements twice
     as much for each byte: 128 x 4096 x 4095 took 3.63 ms in float32 and 3.77 in bfloat16 by addresses of 64 bits, in the best tiles of
-    these; 3.23 and 1.57 from the first element, in tiles of 64 x 128. Near rows gain 2 % or lose 3 so.
+    these; 3.01 and 1.54 from the first element, in tiles of 128 x 128. Near rows gain 2 % or lose 3 so.
     """
     if not _adds_one_tensor(facts, large) or facts.itemsize not in (2, 4) or len(facts.kernel.inner) > 1:
         return False
@@ -548,7 +507,7 @@ def _adds_far_rows(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
     return far and not any(_begins_evenly(facts, index, facts.kernel.outer[-1], 16) for _, index in large)
 
 
-def _column_tile(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> tuple[int, int]:
+def _column_tile(facts: Facts, large: Sequence[tuple[str, Expr]]) -> tuple[int, int]:
     """How many columns and rows a tile has, of these accesses."""
     columns, tile = _line_of_columns(facts, large), 4096
     if (
@@ -567,7 +526,7 @@ def _column_tile(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> tuple[int,
     return columns, rows
 
 
-def _line_of_columns(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> int:
+def _line_of_columns(facts: Facts, large: Sequence[tuple[str, Expr]]) -> int:
     """As many columns as make 128 bytes of each row, or fewer where there would be too few programs."""
     last = facts.kernel.outer[-1]
     along = [facts.buffers[name].dtype.itemsize for name, index in large if facts.unit(index, last)]
@@ -579,13 +538,13 @@ def _line_of_columns(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> int:
     return columns
 
 
-def _column_programs(facts: _Facts, columns: int) -> int:
+def _column_programs(facts: Facts, columns: int) -> int:
     """How many programs there are of so many columns."""
     outer = facts.kernel.outer
     return facts.count(outer[:-1]) * -(-facts.count(outer[-1:]) // columns)
 
 
-def _fills_many(facts: _Facts, columns: int) -> bool:
+def _fills_many(facts: Facts, columns: int) -> bool:
     """Are there many programs of so many columns for each multiprocessor?"""
     fits = columns <= facts.count(facts.kernel.outer[-1:])
     return fits and _column_programs(facts, columns) >= 8 * MULTIPROCESSORS
@@ -595,13 +554,13 @@ def _joins_means(kernel: LoopKernel) -> bool:
     return any(v.op == "reduce" and v.data.startswith("welford") for v in kernel.values)
 
 
-def _adds_one_tensor(facts: _Facts, large: Sequence[tuple[str, Expr]]) -> bool:
+def _adds_one_tensor(facts: Facts, large: Sequence[tuple[str, Expr]]) -> bool:
     """Does one number for each element of a tile hold what a loop has found, of one tensor?"""
     plain = all(v.data in ("sum", "prod", "max", "min") for v in facts.kernel.values if v.op == "reduce")
     return plain and len(large) == 1 and not any(v.op in IN_ORDER for v in facts.kernel.values)
 
 
-def _begins_evenly(facts: _Facts, index: Expr, last: LoopVar, width: int = 128) -> bool:
+def _begins_evenly(facts: Facts, index: Expr, last: LoopVar, width: int = 128) -> bool:
     """Does an access begin where so many bytes divide, in each row along the loop?"""
     return (index - as_expr(last.symbol)).divisible_by(width // facts.itemsize)
 
