@@ -148,6 +148,9 @@ def norm_of(
         if statistics:
             yield aten._native_batch_norm_legit.default, forward
             yield aten._native_batch_norm_legit_functional.default, forward
+            yield aten.cudnn_batch_norm.default, forward
+    if statistics:
+        yield aten._native_batch_norm_legit_no_training.default, [*forward[:5], 0.1, 1e-5]
 
 
 def simple_calls() -> Iterator[tuple[Any, list[Any]]]:
@@ -181,23 +184,26 @@ def simple_calls() -> Iterator[tuple[Any, list[Any]]]:
         yield view, [torch.empty(0, 6), [3, 0]]
 
 
-def test_what_is_said_without_running_is_what_torch_says(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
+@pytest.mark.parametrize("device", [CPU, torch.device("cuda", 0)], ids=["cpu", "cuda"])
+def test_what_is_said_without_running_is_what_torch_says(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, asked: list[Any]
+) -> None:
     calls, found, silent = list(simple_calls()), [], 0
     for rules in (simple_results, lambda func, args: None):
         monkeypatch.setattr(versions, "simple_results", rules)
         with CaptureFakeMode() as mode:
             for func, args in calls:
-                given = [a if not isinstance(a, torch.Tensor) else twin(mode, a) for a in args]
+                given = [a if not isinstance(a, torch.Tensor) else twin(mode, a, device) for a in args]
                 asked.clear()
                 found.append(facts(func(*given), given))
                 silent += func not in asked
     for (func, args), ours, torchs in zip(calls, found[: len(calls)], found[len(calls) :], strict=True):
         assert ours == torchs, (func, args)
-    assert silent > 40
+    assert silent > 60
 
 
-def twin(mode: CaptureFakeMode, real: torch.Tensor) -> torch.Tensor:
-    memory = fake_tensor(mode, (real.untyped_storage().nbytes() // real.itemsize,), (1,), real.dtype, CPU)
+def twin(mode: CaptureFakeMode, real: torch.Tensor, device: torch.device) -> torch.Tensor:
+    memory = fake_tensor(mode, (real.untyped_storage().nbytes() // real.itemsize,), (1,), real.dtype, device)
     return memory.as_strided(real.shape, real.stride(), real.storage_offset())
 
 

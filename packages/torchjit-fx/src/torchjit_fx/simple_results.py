@@ -1,7 +1,7 @@
 """What some operators give, said without running them on fakes: those that torch takes apart into dozens of others only to know the sizes.
 
 A batch norm of a new shape took 15 to 30 ms so, and a network has 12 shapes and four such operators for each. Only the plainest calls are answered:
-dense tensors of one real dtype in their usual order, in training. For all others torch is asked.
+dense tensors of one real dtype in their usual order. For all others torch is asked.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -79,14 +80,32 @@ def _trained(x: Value, channels: Values) -> bool:
 def _batch_norm(
     x: Value, weight: Value, bias: Value, mean: Value, var: Value, training: Value, *rest: Value
 ) -> Known | None:
-    if training is not True or not _trained(x, (weight, bias, mean, var)):
+    if type(training) is not bool or not _trained(x, (weight, bias, mean, var)):
         return None
-    channel = _as(x, (x.shape[1],))
-    return Known((_as(x, x.shape, x.stride()), channel, channel), tuple)
+    if not training and (mean is None or var is None):
+        return None  # refused, and torch says why
+    # Outside of training CPUs give no statistics.
+    statistics = _as(x, (x.shape[1] if training or _device(x).type != "cpu" else 0,))
+    return Known((_as(x, x.shape, x.stride()), statistics, statistics), tuple)
+
+
+def _untrained_batch_norm(
+    x: Value, weight: Value, bias: Value, mean: Value, var: Value, momentum: Value, eps: Value
+) -> Known | None:
+    return _batch_norm(x, weight, bias, mean, var, False, momentum, eps)
+
+
+def _cudnn_batch_norm(*args: Value) -> Known | None:
+    known = _batch_norm(*args)
+    if known is None:
+        return None
+    x, nothing = known.results[0], _as(args[0], (0,))
+    reserve = attrs.evolve(nothing, dtype=torch.uint8)
+    return Known((*(known.results if args[5] else (x, nothing, nothing)), reserve), tuple)
 
 
 def _functional_batch_norm(*args: Value) -> Known | None:
-    known = _batch_norm(*args)
+    known = _batch_norm(*args) if args[5] is True else None
     if known is None or args[3] is None or args[4] is None:
         return None
     return Known((*known.results, known.results[1], known.results[1]), tuple)
@@ -149,6 +168,8 @@ def _view(x: Value, shape: Sizes) -> Known | None:
 _RULES: dict[Overload, Callable[..., Known | None]] = {
     _aten.native_batch_norm.default: _batch_norm,
     _aten._native_batch_norm_legit.default: _batch_norm,
+    _aten._native_batch_norm_legit_no_training.default: _untrained_batch_norm,
+    _aten.cudnn_batch_norm.default: _cudnn_batch_norm,
     _aten._native_batch_norm_legit_functional.default: _functional_batch_norm,
     _aten.native_batch_norm_backward.default: _batch_norm_backward,
     _aten.native_layer_norm.default: _layer_norm,
