@@ -13,6 +13,7 @@ from aot_harness import STRICT, graph_of, run_both
 import torchjit_aot
 from torchjit_aot import AotSettings, joint_graph, min_cut_partition, run_eagerly
 from torchjit_aot.costs import bytes_of
+from torchjit_aot.decompositions import decompose, default_decompositions
 from torchjit_aot.partition import save_what_is_read
 from torchjit_aot.timing import flops_of
 from torchjit_core.events import listen
@@ -70,6 +71,17 @@ def test_what_is_in_memory_anyway_is_kept_with_a_little_beside_it(columns: int, 
     args = torch.randn(4, 5, requires_grad=True), torch.randn(5, columns, requires_grad=True)
     assert sorted(saved(f, *args)) == sorted(["arg0", "arg1", *kept])
     run_both(f, args)
+
+
+@pytest.mark.parametrize("shape", [(4, 70), (2, 50, 3, 3)])
+def test_the_logarithm_of_a_row_is_kept_for_its_elements(shape: tuple[int, ...]) -> None:
+    """With as many bytes as the sum, of which the backward would take the logarithm at each element."""
+
+    joint = joint_graph(
+        F.cross_entropy, [torch.randn(shape, requires_grad=True), torch.zeros(shape[0], *shape[2:], dtype=torch.int64)]
+    )
+    names = [node.name for node in min_cut_partition(decompose(joint, default_decompositions(), frozenset())).saved]
+    assert "log_default" in names and not any(name.startswith("sum_dim") for name in names), names
 
 
 @pytest.mark.parametrize(

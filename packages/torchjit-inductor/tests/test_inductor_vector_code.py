@@ -318,3 +318,28 @@ def test_bent_losses_are_one_kernel(dtype: torch.dtype, bend: float) -> None:
         check(lambda x, y: F.smooth_l1_loss(x, y, beta=bend, reduction=reduction), (x, y), kernels=1)
         check(lambda x, y: F.huber_loss(x, y, delta=bend, reduction=reduction), (x, y), kernels=1)
     check(lambda x, y: F.smooth_l1_loss(x, y, beta=0.0), (x, y), kernels=1)
+
+
+@pytest.mark.parametrize("vector_bytes", [None, 16, 32])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("columns", [64, 61])
+def test_rows_read_backwards(dtype: torch.dtype, columns: int, vector_bytes: int | None) -> None:
+    x = sample(7, columns, dtype=dtype)
+    check(lambda x: [x.flip(1), x.flip(0, 1).to(torch.float64)], (x,), tol=EXACT, vector_bytes=vector_bytes)
+
+
+def test_rows_read_backwards_are_read_by_vectors() -> None:
+    (kernel,) = compiled(lambda x: x.flip(1), (sample(7, 64),)).kernels
+    assert "ld_reversed" in kernel.source and "lanes<" not in kernel.source, kernel.source
+
+
+@pytest.mark.parametrize("vector_bytes", [None, 16, 32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64], ids=str)
+def test_extremes_of_short_rows(dtype: torch.dtype, vector_bytes: int | None) -> None:
+    """In each lane in turns, and beside NaN."""
+    x = torch.zeros(40, 20, dtype=dtype)
+    x[torch.arange(40), torch.arange(40) % 20] = 3
+    x[torch.arange(40), (torch.arange(40) * 7 + 3) % 20] = -5
+    if dtype.is_floating_point:
+        x[20:][torch.arange(20), (torch.arange(20) * 3) % 20] = torch.nan
+    check(lambda x: [x.amax(1), x.amin(1), x.sum(1), *x.max(1)], (x,), tol=EXACT, vector_bytes=vector_bytes)

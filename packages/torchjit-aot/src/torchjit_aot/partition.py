@@ -18,10 +18,11 @@ from collections.abc import Set as AbstractSet
 from typing import TypeAlias, final
 
 import attrs
+import torch
 from torch import fx
 
 from torchjit_aot.autograd_nodes.needs import Needs, ancestors, backward_values, protect_inputs, reached
-from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_symbolic, owner_of
+from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_reduction, is_symbolic, owner_of
 from torchjit_aot.dinic import FlowNetwork
 from torchjit_aot.formulas import Formula, find_formulas
 from torchjit_aot.joint import JointGraph
@@ -276,7 +277,14 @@ class _Prices:
             return 2
         unit = 16 if owner_of(node) in self._returned else 64
         size = bytes_of(node.meta["val"])
+        if _finishes_a_reduction(node):
+            return unit * size + 8
         return unit * size + (size + 32 if is_fusible(node) else 16)
+
+
+def _finishes_a_reduction(node: fx.Node) -> bool:
+    """Is it the costly function of a row's sum, which the backward would compute again at each element of the row?"""
+    return node.target is torch.ops.aten.log.default and is_reduction(node.all_input_nodes[0])
 
 
 def save_what_is_read(joint: JointGraph) -> Partition:

@@ -170,8 +170,17 @@ class Emitter:
     def _scalar_load(self, value: Value, args: Sequence[str]) -> str:
         data = value.data
         names = dict(zip(data.binders, args, strict=False))
-        text = from_storage(f"{self.args[data.buffer]}[{c_index(data.index, names)}]", self.buffers[data.buffer].dtype)
+        text = self._element(value, f"{self.args[data.buffer]}[{c_index(data.index, names)}]")
         return f"{args[-1]} ? {text} : {c_constant(data.other, value.dtype)}" if data.masked else text
+
+    def _element(self, value: Value, place: str) -> str:
+        """What a load makes of one element."""
+        text = from_storage(place, self.buffers[value.data.buffer].dtype)
+        return f"saturated({text})" if self._saturates(value) else text
+
+    def _saturates(self, load: Value) -> bool:
+        """Is it the nearest int32 of an int64 (see `narrow.py`)?"""
+        return load.dtype == torch.int32 and self.buffers[load.data.buffer].dtype == torch.int64
 
     # ------------------------------------------------------------------ vector text
     def _vector_text(self, value: Value) -> str:
@@ -213,22 +222,22 @@ class Emitter:
         return f"convert<{kind}>({text})" if by is None else f"convert<{kind}>(convert<{VECTOR[by]}>({text}))"
 
     def _vector_index(self, value: Value) -> str:
-        vector = self.vector
+        vector, kind, scalar = self.vector, self.vector_type(value.dtype), C_TYPES[value.dtype]
         step = stride(value.data.index, vector)
         if step is None or value.data.binders:
             names = {b: f"{self.vector_name(a)}[k]" for b, a in zip(value.data.binders, value.args, strict=True)}
             names[vector] = f"({vector.name} + k)"
             text = c_index(value.data.index, names)
-            return f"lanes<vi64>(Full(), [&](int k) {{ return (i64)({text}); }}, W)"
+            return f"lanes<{kind}>(Full(), [&](int k) {{ return ({scalar})({text}); }}, W)"
         base = c_index(value.data.index)
-        moves = "" if step.value == 0 else f" + iota<vi64>() * ({c_index(step)})"
-        return f"splat<vi64>((i64)({base})){moves}"
+        moves = "" if step.value == 0 else f" + iota<{kind}>() * ({scalar})({c_index(step)})"
+        return f"splat<{kind}>(({scalar})({base})){moves}"
 
     def _vector_load(self, value: Value) -> str:
         dtype = self.buffers[value.data.buffer].dtype
         if value in self.tiles:
-            return self._contiguous(self.tiles[value], dtype)
-        return self._regular_load(value, dtype) or self._load_by_lane(value, dtype)
+            return self._contiguous(self.tiles[value], dtype, saturates=self._saturates(value))
+        return self._regular_load(value, dtype) or self._load_by_lane(value)
 
     def _regular_load(self, value: Value, dtype: torch.dtype) -> str | None:
         """Lanes that lie evenly apart, not too far, and are read together or not at all; None: they do not."""
@@ -238,26 +247,27 @@ class Emitter:
         step = stride(data.index, self.vector) if fixed else None
         apart = None if step is None else step.value
         mask = value.args[-1] if data.masked else None
-        if apart is None or not 0 <= apart <= (1 if dtype == torch.float16 else MOST_STRIDE):
+        least, most = (0, 1) if dtype == torch.float16 or self._saturates(value) else (-1, MOST_STRIDE)
+        if apart is None or not least <= apart <= most:
             return None
         if mask is not None and self.plan.places[mask] == "body":
             return None
         pointer, kind = self.args[data.buffer], self.vector_type(value.dtype)
         at = c_index(data.index, {b: self.scalar_name(p) for b, p in zip(data.binders, positions, strict=True)})
         if apart:
-            text = self._contiguous(f"{pointer} + {at}", dtype, apart)
+            text = self._contiguous(f"{pointer} + {at}", dtype, apart, self._saturates(value))
         else:
-            scalar = from_storage(f"{pointer}[{at}]", dtype)
+            scalar = self._element(value, f"{pointer}[{at}]")
             text = f"splat_mask<{kind}>({scalar})" if value.dtype == torch.bool else f"splat<{kind}>({scalar})"
         if mask is None:
             return text
         return f"{self.scalar_name(mask)} ? {text} : {self._vector_constant(data.other, value.dtype)}"
 
-    def _load_by_lane(self, value: Value, dtype: torch.dtype) -> str:
+    def _load_by_lane(self, value: Value) -> str:
         data = value.data
         names = {b: self._lane(p) for b, p in zip(data.binders, value.args, strict=False)}
         names[self.vector] = f"({self.vector.name} + k)"
-        element = from_storage(f"{self.args[data.buffer]}[{c_index(data.index, names)}]", dtype)
+        element = self._element(value, f"{self.args[data.buffer]}[{c_index(data.index, names)}]")
         if data.masked:
             test = f"{self.vector_name(value.args[-1])}[k]"
             element = f"{test} ? {element} : {c_constant(data.other, value.dtype)}"
@@ -274,9 +284,11 @@ class Emitter:
         text = c_constant(value, dtype)
         return f"splat_mask<{kind}>({text})" if dtype == torch.bool else f"splat<{kind}>({text})"
 
-    def _contiguous(self, address: str, dtype: torch.dtype, apart: int = 1) -> str:
-        """The vector of the elements from an address on, or of every second, third ... of them."""
-        read = "ld<" if apart == 1 else f"ld_strided<{apart}, "
+    def _contiguous(self, address: str, dtype: torch.dtype, apart: int = 1, saturates: bool = False) -> str:
+        """The vector of the elements from an address on, or of every second, third ... of them; back from it for -1."""
+        if saturates:
+            return f"ld_saturated<vi32>(full, {address}, n)"
+        read = {1: "ld<", -1: "ld_reversed<"}.get(apart, f"ld_strided<{apart}, ")
         if dtype == torch.bool:
             return f"(convert<vmask>({read}vu8>(full, {address}, n)) != 0)"
         if dtype == torch.bfloat16:

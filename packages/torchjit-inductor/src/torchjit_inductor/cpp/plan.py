@@ -21,6 +21,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.cpp.narrow import with_narrow_comparisons
 from torchjit_inductor.cpp.phases import Phases, with_phases
 from torchjit_inductor.cpp.split_reduction import Split, split_of
 from torchjit_inductor.indexing import merge_loops, stride
@@ -160,9 +161,9 @@ class Plan:
         self.inner_set = {v.symbol for v in self.kernel.inner}
         self.shape, self.vector = self._choose()
         self.segments = self._segments()
-        self.values = tuple(walk(*(v for part in self.segments for v in roots(part.stores))))
+        self.values = self._values()
+        self.width = self._narrowed(vector_bytes)
         self.block = self._blocked()
-        self.width = self._width(vector_bytes)
         self.positions = self._positions()
         self.tile = self._tile(threads)
         self.split = self._split()
@@ -312,6 +313,23 @@ class Plan:
             return False
         # A whole block is read before anything is written.
         return data.buffer not in self.kernel.writes
+
+    def _values(self) -> tuple[Value, ...]:
+        return tuple(walk(*(v for part in self.segments for v in roots(part.stores))))
+
+    def _narrowed(self, vector_bytes: int) -> int:
+        """Lanes, after integers were made as narrow as that takes to have more of them."""
+        width = self._width(vector_bytes)
+        if self.sorts or width * 8 != vector_bytes:
+            return width
+        before = self.kernel, self.segments, self.values
+        self.kernel = attrs.evolve(self.kernel, stores=with_narrow_comparisons(self.kernel.stores))
+        self.segments = tuple(attrs.evolve(s, stores=with_narrow_comparisons(s.stores)) for s in self.segments)
+        self.values = self._values()
+        more = self._width(vector_bytes)
+        if more == width:
+            self.kernel, self.segments, self.values = before
+        return more
 
     def _width(self, vector_bytes: int) -> int:
         """Lanes: as many as fit for the widest type computed with."""

@@ -284,6 +284,26 @@ template <unsigned S, class V, class M, class T> INLINE V ld_strided(M, const T*
       else part = ld<V>(Part(), p + k * N, last < (int)(k * N) ? 0 : last < (int)(k * N + N) ? last - k * N : N);
       v[k] = (B)part; }
     return (V)combed<S, S - 1>(v); } }
+template <class F, class V> INLINE V rearranged(V v) {
+  typedef __typeof__(v[0]) T; typedef typename bit_lanes<T, sizeof(v) / sizeof(T)>::type B; return (V)picked<F>((B)v, (B)v); }
+template <unsigned N, unsigned S> struct Turned { static constexpr int at(int k) { return (k + S) % N; } };
+template <unsigned N> struct Reversed { static constexpr int at(int k) { return N - 1 - k; } };
+// The elements at an address and before it.
+template <class V, class T> INLINE V ld_reversed(Part, const T* p, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = p[-k]; return v; }
+template <class V, class T> INLINE V ld_reversed(Full, const T* p, int) {
+  constexpr int N = sizeof(V) / sizeof(T); return rearranged<Reversed<N>>(ld<V>(Full(), p - (N - 1), N)); }
+// 64-bit integers as 32 bits, the nearest where they do not fit.
+INLINE i32 saturated(i64 x) { return (i32)imin(imax(x, -2147483648l), 2147483647l); }
+template <class V, class M> INLINE V ld_saturated(M, const i64* p, int n) {
+  constexpr int N = sizeof(V) / sizeof(i32), H = N / 2;
+  typedef typename lanes_of<i64, H>::type L; V part[2]; L zero = {}, least = zero - 2147483648l, most = zero + 2147483647l;
+#pragma GCC unroll 2
+  for (int k = 0; k < 2; k++) {
+    L v; const int rest = n - k * H;
+    if (__is_same(M, Full)) v = ld<L>(Full(), p + k * H, H);
+    else v = ld<L>(Part(), p + k * H, rest < 0 ? 0 : rest < H ? rest : H);
+    v = (v < least) ? least : v; v = (v > most) ? most : v; part[k] = (V)v; }
+  return combed<2, 1>(part); }  // the lower halves
 // The elements of P vectors in turns: a power of two in rounds of interleaving vector k with vector k + P/2.
 template <unsigned N, unsigned P, unsigned J, unsigned Q> struct Weave {
   static constexpr int at(int k) {
@@ -380,6 +400,9 @@ template <class M, class V> INLINE V select_lanes(Part, int n, V now, V old) {
 template <class V, class F> INLINE auto fold_lanes(V v, F combine) {
   enum { N = sizeof(v) / sizeof(v[0]) };
   if constexpr (N == 1) return v[0];
+  else if constexpr (sizeof(v) == 16 && N <= 4) {  // to the end in vectors: comparing two numbers would be a branch that nobody foresees
+    if constexpr (N == 4) v = combine(v, rearranged<Turned<4, 2>>(v));
+    v = combine(v, rearranged<Turned<N, 1>>(v)); return v[0]; }
   else {
     typedef typename lanes_of<__typeof__(v[0] + v[0]), N / 2>::type Sum;
     if constexpr (sizeof(Sum) * 2 == sizeof(V)) {
