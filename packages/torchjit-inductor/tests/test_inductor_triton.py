@@ -367,14 +367,14 @@ def test_plans_of_windows_of_sums_over_a_middle_dimension_and_of_rows_that_just_
     short = plan(lambda x: x.amax(0), (4, 1024, 32768))
     assert ([a.block for a in short.axes], short.num_warps) == ([512, 4], 4)
     # Columns that threads keep whole, and those that are too long or too few for that.
-    for rows, dtype, tile in (
+    for rows, dtype, whole in (
         (16, BF, (128, 16, 1)),
         (64, BF, (128, 64, 2)),
         (128, BF, (64, 128, 2)),
         (64, F32, (64, 64, 2)),
     ):
         short = plan(lambda x: x.logsumexp(0), ((rows, 2**22), dtype))
-        assert (*[a.block for a in short.axes], short.num_warps) == tile
+        assert (*[a.block for a in short.axes], short.num_warps) == whole
     both = plan(lambda x, y: (x * y.softmax(0)).sum(0), ((32, 2**22), BF), ((32, 2**22), BF))
     assert (*[a.block for a in both.axes], both.num_warps) == (128, 32, 2)
     assert plan(lambda x: x.logsumexp(0), ((128, 2**22), F32)).num_warps == 8
