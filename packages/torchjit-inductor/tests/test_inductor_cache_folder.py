@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -424,3 +425,10 @@ def test_threads_that_build_first_keep_their_scratch_folders(tmp_path: Path) -> 
                 assert all([made.result(30) for made in [pool.submit(build_in, folder, together) for _ in range(4)]])
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_who_locks_nothing_loads_no_filelock() -> None:
+    """Its audit hook makes each `id` of a program ten times slower."""
+    program = "import sys, torch; b = set(sys.modules); import torchjit_inductor.compiled; print('filelock' in set(sys.modules) - b)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

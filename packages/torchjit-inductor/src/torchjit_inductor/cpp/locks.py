@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from torchjit_core.handlers import let_through
 
 __all__ = ["Timeout", "courtesy_lock"]
+
+
+class Timeout(TimeoutError):
+    """Somebody else holds the lock still."""
 
 
 @contextlib.contextmanager
@@ -24,11 +26,14 @@ def courtesy_lock(path: Path, seconds: float) -> Iterator[None]:
     Raises:
         Timeout: it is still held.
     """
-    lock = FileLock(path)
+    # Its audit hook makes each `id` of the program ten times slower from then on: who compiles nothing with a C++ compiler goes without.
+    import filelock  # noqa: PLC0415
+
+    lock = filelock.FileLock(path)
     try:
         lock.acquire(timeout=seconds)
-    except Timeout:  # which is an OSError, too
-        raise
+    except filelock.Timeout as error:  # which is an OSError, too
+        raise Timeout(str(error)) from None
     except (OSError, NotImplementedError):
         let_through()
     try:
