@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from inductor_testing import check, compiled
 from torch import Tensor
 
@@ -86,3 +87,24 @@ def test_what_needs_64_bits_keeps_them() -> None:
     (kernel,) = compiled(stored, args, vector_bytes=32).kernels
     assert "VECTOR_TYPES(4)" in kernel.source and "saturated" not in kernel.source, kernel.source
     check(stored, args, tol=EXACT)
+
+
+def _largest_and_where(x: Tensor) -> list[Tensor]:
+    return [*F.max_pool2d(x, 3, 2, 1, return_indices=True)]
+
+
+@pytest.mark.parametrize("vector_bytes", [None, 16, 32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_where_a_window_is_largest(layout: torch.memory_format, dtype: torch.dtype, vector_bytes: int | None) -> None:
+    """Equal elements and NaN too; channels that fill no whole vectors."""
+    torch.manual_seed(0)
+    x = torch.randint(-4, 4, (2, 21, 13, 16)).to(dtype)
+    x[torch.rand(x.shape) < 0.02] = torch.nan
+    check(_largest_and_where, (x.contiguous(memory_format=layout),), tol=EXACT, vector_bytes=vector_bytes)
+
+
+def test_a_window_is_read_once_for_its_largest_and_for_its_place() -> None:
+    x = torch.randn(2, 32, 13, 16).contiguous(memory_format=torch.channels_last)
+    (kernel,) = compiled(_largest_and_where, (x,), vector_bytes=32).kernels
+    assert "VECTOR_TYPES(8)" in kernel.source and "st_widened" in kernel.source, kernel.source

@@ -368,7 +368,11 @@ class Emitter:
             if store.mode == "add":
                 text = f"{self._contiguous(address, dtype)} + {text}"
             call = "half_store" if dtype == torch.float16 else "st"
-            self.put(f"{call}(full, {address}, {self._stored_vector(text, store.value.dtype, dtype)}, n);")
+            if dtype == torch.int64 and store.value.dtype == torch.int32:
+                call = "st_widened"
+            else:
+                text = self._stored_vector(text, store.value.dtype, dtype)
+            self.put(f"{call}(full, {address}, {text}, n);")
             return
         name = self.fresh()
         self.put(f"const auto {name} = {self.vector_name(store.value)};")

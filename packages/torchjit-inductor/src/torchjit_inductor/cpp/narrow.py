@@ -1,4 +1,4 @@
-"""Comparisons of 64-bit integers in 32 bits: a vector of floats beside them has twice the lanes then.
+"""Comparisons and choices of 64-bit integers in 32 bits: a vector of floats beside them has twice the lanes then.
 
 Positions of loops are small. Numbers in memory (classes, lengths, tokens) may be any, but beside one that is small a number that
 saturates compares as the number itself does.
@@ -8,26 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import attrs
 import torch
 
 from torchjit_inductor.ir.intervals import Intervals
 from torchjit_inductor.ir.kernel import Store, rewrite_stores
 from torchjit_inductor.ir.values import Value, apply, cast, constant, where
 
-__all__ = ["with_narrow_comparisons"]
+__all__ = ["with_narrow_integers"]
 
 _SMALL = 2**30
 """Below this in size, integers have room in 32 bits, the lanes behind a loop's end too."""
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
-def with_narrow_comparisons(stores: Sequence[Store]) -> tuple[Store, ...]:
+def with_narrow_integers(stores: Sequence[Store], *, stored: bool) -> tuple[Store, ...]:
     """Stores whose comparisons of int64 values are of int32 ones where that is the same.
 
-    A `load` of int32 from a buffer of int64 stands for the nearest int32. No other part of the loop IR has it.
+    A `load` of int32 from a buffer of int64 stands for the nearest int32, and a `where` that surely is small is stored as int32. No
+    other part of the loop IR has such.
+
+    Args:
+        stored: may what is stored be narrow?
     """
     saturated = _Saturated()
-    return rewrite_stores(stores, {}, saturated.compared)
+    narrow = rewrite_stores(stores, {}, saturated.compared)
+    return tuple(map(saturated.stored, narrow)) if stored else narrow
 
 
 class _Saturated:
@@ -46,6 +52,13 @@ class _Saturated:
         operands = [self.of(a) for a in value.args]
         known = [o for o in operands if o is not None]
         return apply(value.op, *known) if len(known) == len(operands) else None
+
+    def stored(self, store: Store) -> Store:
+        """A choice of positions (where a window's largest element is) widens as it is stored."""
+        value = store.value
+        if value.op != "where" or value.dtype != torch.int64 or store.scatters or not self.is_small(value):
+            return store
+        return attrs.evolve(store, value=self.of(value) or value)
 
     def is_small(self, value: Value) -> bool:
         return self._intervals.within(value, -_SMALL, _SMALL)

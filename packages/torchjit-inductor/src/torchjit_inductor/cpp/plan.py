@@ -15,13 +15,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence, Set
+from functools import partial
 from typing import final
 
 import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.cpp.narrow import with_narrow_comparisons
+from torchjit_inductor.cpp.narrow import with_narrow_integers
 from torchjit_inductor.cpp.phases import Phases, with_phases
 from torchjit_inductor.cpp.split_reduction import Split, split_of
 from torchjit_inductor.indexing import merge_loops, stride
@@ -323,8 +324,11 @@ class Plan:
         if self.sorts or width * 8 != vector_bytes:
             return width
         before = self.kernel, self.segments, self.values
-        self.kernel = attrs.evolve(self.kernel, stores=with_narrow_comparisons(self.kernel.stores))
-        self.segments = tuple(attrs.evolve(s, stores=with_narrow_comparisons(s.stores)) for s in self.segments)
+        narrow = partial(
+            with_narrow_integers, stored=self.phases is None
+        )  # phases interleave vectors of what is stored
+        self.kernel = attrs.evolve(self.kernel, stores=narrow(self.kernel.stores))
+        self.segments = tuple(attrs.evolve(s, stores=narrow(s.stores)) for s in self.segments)
         self.values = self._values()
         more = self._width(vector_bytes)
         if more == width:

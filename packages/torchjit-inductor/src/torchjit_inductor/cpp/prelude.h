@@ -304,6 +304,11 @@ template <class V, class M> INLINE V ld_saturated(M, const i64* p, int n) {
     else v = ld<L>(Part(), p + k * H, rest < 0 ? 0 : rest < H ? rest : H);
     v = (v < least) ? least : v; v = (v > most) ? most : v; part[k] = (V)v; }
   return combed<2, 1>(part); }  // the lower halves
+template <class V> INLINE void st_widened(Full, i64* p, V v, int) {
+  constexpr int H = sizeof(V) / sizeof(i32) / 2; typename lanes_of<i32, H>::type part[2]; __builtin_memcpy(part, &v, sizeof(v));
+#pragma GCC unroll 2
+  for (int k = 0; k < 2; k++) st(Full(), p + k * H, __builtin_convertvector(part[k], typename lanes_of<i64, H>::type), H); }
+template <class V> INLINE void st_widened(Part, i64* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = v[k]; }
 // The elements of P vectors in turns: a power of two in rounds of interleaving vector k with vector k + P/2.
 template <unsigned N, unsigned P, unsigned J, unsigned Q> struct Weave {
   static constexpr int at(int k) {

@@ -12,7 +12,7 @@ from typing import TypeAlias, final
 
 import attrs
 
-from torchjit_core.expr import Expr, Symbol
+from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_inductor.estimates import bytes_of, points
 from torchjit_inductor.ir.kernel import (
     LoopKernel,
@@ -358,6 +358,7 @@ def _common_accesses(first: LoopKernel, second: LoopKernel) -> Iterator[tuple[Ex
                     yield other, index
     if not tried:
         yield from _of_results(first, second)
+    yield from _of_windows(first, second)
 
 
 def _of_results(first: LoopKernel, second: LoopKernel) -> Iterator[tuple[Expr, Expr]]:
@@ -367,6 +368,18 @@ def _of_results(first: LoopKernel, second: LoopKernel) -> Iterator[tuple[Expr, E
     read = _picked_from(first) & _picked_from(second)
     if read and not any(s.scatters for s in (*first.stores, *second.stores)):
         yield first.stores[-1].index, second.stores[-1].index
+
+
+def _of_windows(first: LoopKernel, second: LoopKernel) -> Iterator[tuple[Expr, Expr]]:
+    """The positions of two pointwise kernels over equal loops that read the same elements: what is largest in a window, and where that is."""
+    sizes = [[v.size for v in kernel.outer] for kernel in (first, second)]
+    if first.inner or second.inner or sizes[0] != sizes[1] or first.device.type != "cpu":
+        return
+    mapping = {b.symbol: as_expr(a.symbol) for a, b in zip(first.outer, second.outer, strict=True)}
+    known, others = _loads(first), _loads(second)
+    common = known.keys() & others.keys()
+    if common and all({i.substitute(mapping) for i in others[name]} == {*known[name]} for name in common):
+        yield flat_index(first.outer), flat_index(second.outer)
 
 
 def _picked_from(kernel: LoopKernel) -> set[str]:
