@@ -207,8 +207,9 @@ def test_few_programs_that_read_twice_are_large() -> None:
     ]
     hints = re.findall(r"tl\.(load|store)\(.*eviction_policy=\"(\w+)\"", kernel.source)
     assert hints == [("load", "evict_first"), ("load", "evict_last"), ("load", "evict_first"), ("store", "evict_first")]
-    (kernel,), _ = compile_function(function, ((24, 256, 64, 128), F32))
-    assert "16 warps; programs: 256" in kernel.source
+    for images, warps in ((24, 32), (48, 16)):  # of 1.5 MiB a channel, the cache keeps too little
+        (kernel,), _ = compile_function(function, ((images, 256, 64, 128), F32))
+        assert f"{warps} warps; programs: 256" in kernel.source
     (kernel,), _ = compile_function(function, ((32, 1024, 64, 128), BF))
     assert " 8 warps; programs: 1024" in kernel.source
 
