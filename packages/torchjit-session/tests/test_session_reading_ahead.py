@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +108,27 @@ def test_a_loaded_module_is_not_read(package: Path) -> None:
     importlib.import_module(f"{_NAME}.one")
     with read_ahead((_NAME,)):
         assert importlib.util.cache_from_source(str(package / "one.py")) not in reading_ahead._read
+
+
+def test_files_that_were_read_before_do_not_tell_how_long_others_take(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importlib.import_module(f"{_NAME}.inner")
+    asked: list[str] = []
+    monkeypatch.setattr(reading_ahead, "_read_files", asked.extend)
+    reading_ahead._are_slow([(_NAME, str(package)), (f"{_NAME}.inner", str(package / "inner"))])
+    assert asked == [str(package / "one.py"), str(package / "inner" / "two.py")]
+
+
+def test_it_is_read_ahead_where_files_take_long(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_ahead, "_SLOW", 0.001)
+    for seconds, ahead in ((0.002, True), (0.0, False)):
+        clock = SimpleNamespace(perf_counter=iter(seconds * n for n in range(100)).__next__)
+        monkeypatch.setattr(reading_ahead, "time", clock)
+        with read_ahead((_NAME,)):
+            assert (set(reading_ahead._read) == _paths(package)) is ahead
+            assert [m.VALUE for m in _imported()] == [1] * 4
+        _forget()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])

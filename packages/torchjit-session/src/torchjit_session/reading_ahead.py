@@ -12,7 +12,7 @@ import pkgutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
@@ -31,6 +31,7 @@ __all__ = ["read_ahead"]
 _READERS = 8
 _TOGETHER = 4
 """So many files are a piece of work for a reader."""
+_PROBES = 3
 _SLOW = 0.0003
 """Seconds that a file takes where reading ahead is worth its while: 0.03 ms are usual of a disk's cache."""
 
@@ -59,7 +60,7 @@ def read_ahead(packages: Sequence[str]) -> Iterator[None]:
         yield
         return
     try:
-        if _are_slow([folder for _, folder in folders]):
+        if _are_slow(folders):
             with _readers(folders):
                 yield
         else:
@@ -79,10 +80,9 @@ def _readers(folders: Sequence[tuple[str, str]]) -> Iterator[None]:
         # OSError: there is no such folder; RuntimeError: there are no threads, or no more reading is wanted.
         with contextlib.suppress(OSError, RuntimeError):
             entries = list(os.scandir(folder))
-            sources = [entry for entry in entries if entry.name.endswith(".py")]
-            if not sources or not _place_finder(folder, before):
+            if not any(entry.name.endswith(".py") for entry in entries) or not _place_finder(folder, before):
                 return
-            paths = [e.path for e in sources if f"{package}.{e.name[:-3]}" not in sys.modules]
+            paths = _waiting(package, entries)
             for start in range(0, len(paths), _TOGETHER):
                 threads.submit(_read_files, paths[start : start + _TOGETHER])
             for entry in entries:
@@ -107,13 +107,24 @@ def _folders(name: str) -> Sequence[str]:
     return ()
 
 
-def _are_slow(folders: Sequence[str]) -> bool:
-    """Does reading a file take long here?"""
+def _waiting(package: str, entries: Iterable[os.DirEntry[str]]) -> list[str]:
+    """Of what lies in this package's folder the sources of modules that are not imported yet."""
+    names = {e.path: e.name[:-3] for e in entries if e.name.endswith(".py")}
+    modules = {path: package if name == "__init__" else f"{package}.{name}" for path, name in names.items()}
+    return [path for path, module in modules.items() if module not in sys.modules]
+
+
+def _are_slow(folders: Sequence[tuple[str, str]]) -> bool:
+    """Does reading a file take long here? Files that were read before would not tell: some systems keep those, and only those, at hand."""
     took = []
-    for folder in folders[:3]:
-        start = time.perf_counter()
-        _read_files([os.path.join(folder, "__init__.py")])
-        took.append(time.perf_counter() - start)
+    for package, folder in folders:
+        with contextlib.suppress(OSError):
+            for path in _waiting(package, os.scandir(folder))[:1]:
+                start = time.perf_counter()
+                _read_files([path])
+                took.append(time.perf_counter() - start)
+        if len(took) == _PROBES:
+            break
     return min(took, default=0.0) >= _SLOW
 
 
