@@ -3,8 +3,8 @@
     python3 tools/from_checkout.py python3 packages/torchjit-inductor/benchmarks/gpu_profile.py --models bert_base vit_base \
         --phases infer train --compilers eager torchjit --out profile.json
 
-Every job (model, phase, compiler) is a process of its own. Several build and compile at once, but only one at a time
-uses the GPU for timing. `wall` is the median of synchronised steps; `host` the time until a step's calls return, with an
+Every job (model, phase, compiler) is a process of its own. Several build and compile at once; when all have, they time
+their steps one after the other, with nothing else on the GPU or the host. `wall` is the median of synchronised steps; `host` the time until a step's calls return, with an
 empty queue; `device` the sum of kernel times of one profiled step; `error` the relative distance (Frobenius norm) of the
 result (in training: of the loss) from eager's on the same weights, where the model draws no random numbers.
 """
@@ -15,6 +15,7 @@ import argparse
 import collections
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import statistics
@@ -24,8 +25,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, final
 
+import attrs
 import torch
 
 BF, F32 = torch.bfloat16, torch.float32
@@ -121,10 +123,19 @@ def _result(out: Any) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _alone(lock: str) -> Iterator[None]:
-    with Path(lock).open("w") as file:
+def _alone(folder: Path, job: str) -> Iterator[None]:
+    """Say that this job has compiled, wait until all have, and for its turn."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    (folder / f"{job}.compiled").touch()
+    while not (folder / _ALL_COMPILED).exists():
+        time.sleep(0.1)
+    with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+_ALL_COMPILED = "all"
 
 
 def _keep_sources(folder: str, job: str) -> None:
@@ -140,7 +151,7 @@ def _keep_sources(folder: str, job: str) -> None:
     events.start_listening(listener)
 
 
-def _job(name: str, phase: str, compiler: str, lock: str, sources: str) -> dict[str, Any]:
+def _job(name: str, phase: str, compiler: str, folder: str, sources: str) -> dict[str, Any]:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.manual_seed(0)
     model, args, kwargs = MODELS[name]()
@@ -162,7 +173,7 @@ def _job(name: str, phase: str, compiler: str, lock: str, sources: str) -> dict[
     out = _result(step()).detach().clone()  # the next replay of a CUDA graph writes over it
     torch.cuda.synchronize()
     row: dict[str, Any] = {"model": name, "phase": phase, "compiler": compiler, "first_s": time.perf_counter() - start}
-    with _alone(lock):
+    with _alone(Path(folder), _file_name((name, phase, compiler))):
         row |= _measure(step)
         if compiler != "eager" and phase == "infer":
             with torch.no_grad():
@@ -172,6 +183,10 @@ def _job(name: str, phase: str, compiler: str, lock: str, sources: str) -> dict[
             want = _loss(model(*args, **kwargs)).double()
             row["error"] = float((out.double() - want).abs() / want.abs())
     return row
+
+
+def _file_name(job: tuple[str, str, str]) -> str:
+    return "-".join(job).replace(":", "-")
 
 
 def _measure(step: Callable[[], Any]) -> dict[str, Any]:
@@ -236,8 +251,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--phases", nargs="+", default=["infer", "train"])
     parser.add_argument("--compilers", nargs="+", default=["eager", "torch", "torchjit"])
-    parser.add_argument("--jobs", type=int, default=8, help="processes at once")
-    parser.add_argument("--limit", type=float, default=500, help="seconds; no job starts after this")
+    parser.add_argument("--jobs", type=int, default=8, help="processes that compile at once")
+    parser.add_argument("--limit", type=float, default=500, help="seconds; what has not compiled by then is left out")
     parser.add_argument("--top", type=int, default=0, help="longest kernels to print for each job")
     parser.add_argument("--out", help="all rows as JSON")
     parser.add_argument("--sources", default="", help="folder for the generated programs and kernels")
@@ -248,43 +263,62 @@ def main() -> None:
         return
     start = time.perf_counter()
     waiting = [(m, p, c) for m in options.models for p in options.phases for c in options.compilers]
-    running: list[tuple[tuple[str, str, str], subprocess.Popen[str], Any]] = []
+    running: list[_Started] = []
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         while waiting or running:
             late = time.perf_counter() - start > options.limit
-            while waiting and len(running) < options.jobs and not late:
-                job = waiting.pop(0)
-                log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed when the job is done
-                caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/{'-'.join(job)}", "OMP_NUM_THREADS": "2"}
-                command = [sys.executable, __file__, "--job", *job, f"{folder}/lock", options.sources]
-                running.append(
-                    (
-                        job,
-                        subprocess.Popen(
-                            command, stdout=log, stderr=subprocess.STDOUT, text=True, env={**os.environ, **caches}
-                        ),
-                        log,
-                    )
-                )
-            if late and time.perf_counter() - start > options.limit + 60:
-                for _, process, _ in running:
-                    process.kill()
+            if late and time.perf_counter() - start > options.limit + 120:
+                for started in running:
+                    started.process.kill()
                 break
-            if late:
-                waiting = []
-            for entry in [e for e in running if e[1].poll() is not None]:
-                running.remove(entry)
-                (model, phase, compiler), _, log = entry
-                log.seek(0)
-                text = log.read()
-                found = [line for line in text.splitlines() if line.startswith("ROW ")]
-                failed = {"model": model, "phase": phase, "compiler": compiler, "failed": text[-1500:]}
-                rows.append(json.loads(found[0][4:]) if found else failed)
+            waiting = [] if late else waiting
+            compiling = [s for s in running if not (folder / f"{_file_name(s.job)}.compiled").exists()]
+            while waiting and len(compiling) < options.jobs:
+                compiling.append(_start(waiting.pop(0), folder, options.sources))
+                running.append(compiling[-1])
+            for started in compiling if late else ():
+                started.process.kill()
+            if late or not compiling:
+                (folder / _ALL_COMPILED).touch()
+            for started in [s for s in running if s.process.poll() is not None]:
+                running.remove(started)
+                rows.append(started.row())
                 _show(rows[-1], options.top)
                 if options.out:
                     Path(options.out).write_text(json.dumps(rows))
             time.sleep(0.1)
+
+
+@final
+@attrs.define
+class _Started:
+    job: tuple[str, str, str]
+    process: subprocess.Popen[str]
+    log: IO[str]
+
+    def row(self) -> dict[str, Any]:
+        """What it measured, or the end of what it said."""
+        model, phase, compiler = self.job
+        self.log.seek(0)
+        text = self.log.read()
+        told = [line for line in text.splitlines() if line.startswith("ROW ")]
+        failed = {"model": model, "phase": phase, "compiler": compiler, "failed": text[-1500:]}
+        return json.loads(told[0][4:]) if told else failed
+
+
+def _start(job: tuple[str, str, str], folder: Path, sources: str) -> _Started:
+    log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - read when the job is done
+    caches = {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / _file_name(job)),
+        "TORCHINDUCTOR_COMPILE_THREADS": "4",
+        "OMP_NUM_THREADS": "2",
+    }
+    command = [sys.executable, __file__, "--job", *job, str(folder), sources]
+    environment = {**os.environ, **caches}
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True, env=environment)
+    return _Started(job, process, log)
 
 
 if __name__ == "__main__":
