@@ -202,12 +202,31 @@ def disabled_not_recursively(x: torch.Tensor) -> torch.Tensor:
     return torchjit.disable(lambda x: x + 1, recursive=False, reason="it asks")(x * 2) * 3
 
 
+def disabled_by_torchs_name(x: torch.Tensor) -> torch.Tensor:
+    return torch.compiler.disable(told, reason="it asks")(x * 2) * 3
+
+
+def disabled_by_torchs_decorator(x: torch.Tensor) -> torch.Tensor:
+    @torch.compiler.disable(reason="it asks")
+    def told(x: torch.Tensor) -> torch.Tensor:
+        return x + (1 if torch.compiler.is_compiling() else 2)
+
+    return told(x * 2) * 3
+
+
+def disabled_by_dynamos_name(x: torch.Tensor) -> torch.Tensor:
+    return torch._dynamo.disable(told, reason="it asks")(x * 2) * 3
+
+
 @pytest.mark.parametrize(
     ("f", "name"),
     [
         (disabled_and_called, "told"),
         (disabled_by_a_decorator, "disabled_by_a_decorator.<locals>.told"),
         (disabled_not_recursively, "disabled_not_recursively.<locals>.<lambda>"),
+        (disabled_by_torchs_name, "told"),
+        (disabled_by_torchs_decorator, "disabled_by_torchs_decorator.<locals>.told"),
+        (disabled_by_dynamos_name, "told"),
     ],
 )
 def test_a_region_that_disables_tells_what_and_why(f: Callable[..., Any], name: str) -> None:
@@ -217,6 +236,37 @@ def test_a_region_that_disables_tells_what_and_why(f: Callable[..., Any], name: 
         torch.testing.assert_close(compiled(x), f(x))
     (record,) = torchjit.explain(f)(x).breaks
     assert record.reason_id == "TJ-API-010" and record.detail == f"{name}: it asks"
+
+
+@pytest.mark.parametrize("name", DISABLES)
+def test_a_region_that_disables_a_module_or_a_class_tells_which_and_why(name: str) -> None:
+    """A break where it is changed and one where it is called, and no line of torchjit or of the library is captured."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return DISABLES[name](Told(), reason="it asks")(x * 2) * 3
+
+    def g(x: torch.Tensor) -> torch.Tensor:
+        class Scale:
+            def __init__(self, x: torch.Tensor) -> None:
+                self.by = told(x)
+
+        return DISABLES[name](Scale, reason="it asks")(x * 2).by * 3
+
+    for function, what in ((f, "Told"), (g, "Scale")):
+        torch.manual_seed(0)
+        want = function(torch.ones(2, 3))
+        torch.manual_seed(0)
+        compiled: Any = torchjit.compile(function, backend="eager")
+        torch.testing.assert_close(compiled(torch.ones(2, 3)), want)
+        record = next(b for b in torchjit.explain(function)(torch.ones(2, 3)).breaks if b.reason_id == "TJ-API-010")
+        assert record.detail.endswith(": it asks") and what in record.detail, record
+        assert {r.function.partition(" (")[0] for r in compiled.compiled.stats.regions} <= {function.__qualname__}
+
+
+def test_calls_of_a_disabled_module_are_named_after_its_class() -> None:
+    module = torchjit.disable(Told(), reason="it asks")
+    (record,) = torchjit.explain(lambda x: module(x) * 2)(torch.ones(2, 3)).breaks
+    assert record.detail == "Told.__call__: it asks"
 
 
 def test_modules_stay_themselves() -> None:

@@ -309,3 +309,29 @@ def test_a_frame_with_an_except_star_is_left_to_python(program):
         with pytest.warns(RuntimeWarning, match=r"except\*"):
             found = outcome(compiled, x)
     assert found == outcome(program, x)
+
+
+def fails_to_compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> object:
+    raise ValueError("of the backend")
+
+
+@pytest.mark.parametrize("ends", ["break", "raise"])
+def test_what_a_backend_raises_did_not_come_while_a_break_was_handled(ends: str) -> None:
+    """The graph before a break, or before an exception of the region, is compiled once that was met."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        seen.append(y)
+        if ends == "break":
+            torchjit.graph_break()
+        raise KeyError("of the program")
+
+    seen: list[torch.Tensor] = []
+    with pytest.raises(torchjit.exc.BackendCompilerFailed) as info:
+        torchjit.compile(f, backend=fails_to_compile)(torch.ones(2))
+    error: BaseException | None = info.value
+    chain = []
+    while error is not None:
+        chain.append(type(error))
+        error = error.__cause__ or error.__context__
+    assert chain == [torchjit.exc.BackendCompilerFailed, ValueError]

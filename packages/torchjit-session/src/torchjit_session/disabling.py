@@ -30,6 +30,7 @@ __all__ = [
     "is_disabled",
     "leaves_first_call",
     "left_alone",
+    "make_disabled",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -38,7 +39,7 @@ DISABLED = reason(
     "TJ-API-010",
     "call of a function under torchjit.disable or torch.compiler.disable",
     "The function asked to run as plain Python, so the graph ends before the call and a new one starts after it.",
-    "Remove the decorator if the function can be captured.",
+    "Remove the decorator, or the call of disable, if the function can be captured.",
 )
 EXPLICIT_BREAK = reason(
     "TJ-API-011",
@@ -95,6 +96,11 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     Raises:
         UserError: `fn` cannot be called.
     """
+    return make_disabled(fn, recursive, reason=reason)
+
+
+def make_disabled(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """`disable`, as it is called and as it is interpreted in a region, there instead of `torch.compiler.disable` too."""
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
     if as_switch(recursive) is None:
@@ -104,10 +110,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     said = reason or ""
     if isinstance(fn, staticmethod | classmethod):
         return type(fn)(_plain(fn.__func__, recursive, said))
-    if isinstance(fn, type):
-        return _disable_class(fn, recursive, said)
-    if isinstance(fn, torch.nn.Module):
-        return _disable_module(getattr(fn, "_torchjit_original", fn), recursive, said)
+    if isinstance(fn, type | torch.nn.Module):
+        return disable_object(fn, recursive, said)
     if not callable(fn):
         raise UserTypeError(NOT_CALLABLE, f"got {fn!r}")
     inner = fn.__wrapped__ if isinstance(fn, torchjit_frame.FrontDoor) else fn
@@ -142,11 +146,25 @@ def _plain(inner: Callable[..., Any], recursive: bool, said: str) -> Callable[..
 _NOT_RECURSIVE = cast(types.FunctionType, _plain(lambda: None, False, "")).__code__  # of every second wrapper
 
 
+def disable_object(fn: type | torch.nn.Module, recursive: bool, said: str) -> type | torch.nn.Module:
+    """A class or a module is changed itself, which no region follows: calls of this are graph breaks."""
+    if isinstance(fn, type):
+        return _disable_class(fn, recursive, said)
+    return _disable_module(getattr(fn, "_torchjit_original", fn), recursive, said)
+
+
+def _plain_method(cls: type, method: Callable[..., Any], name: str, recursive: bool, said: str) -> Callable[..., Any]:
+    """`method`, which may be inherited, under the name by which `cls` has it."""
+    made = _plain(method, recursive, said)
+    made.__qualname__ = f"{cls.__qualname__}.{name}"
+    return made
+
+
 def _disable_class(cls: type, recursive: bool, said: str) -> type:
     for name in ("__init__", "__call__", *(("forward",) if issubclass(cls, torch.nn.Module) else ())):
         method = inspect.getattr_static(cls, name, None)
         if isinstance(method, types.FunctionType) and left_alone(method) is None:
-            setattr(cls, name, _plain(method, recursive, said))
+            setattr(cls, name, _plain_method(cls, method, name, recursive, said))
     return cls
 
 
@@ -158,7 +176,7 @@ def _disable_module(module: torch.nn.Module, recursive: bool, said: str) -> torc
     before = object.__new__(cls)
     object.__setattr__(before, "__dict__", module.__dict__)
     calls = {
-        name: _plain(method, recursive, said)
+        name: _plain_method(cls, method, name, recursive, said)
         for name in ("__call__", "forward")
         if isinstance(method := inspect.getattr_static(cls, name), types.FunctionType)
     }
@@ -183,6 +201,8 @@ def left_alone(fn: object) -> LeftAlone | None:
     """Why calls of `fn` must not be captured, or None."""
     if fn is control.graph_break or fn is control.skip_frame or upstream.asked_break(fn):
         return _left_alone(EXPLICIT_BREAK, says_argument=True)
+    if fn is disable_object:
+        return _left_alone(DISABLED, says_argument=True, names_argument=True)
     if (control.DISALLOWED or control.FORBIDDEN) and _hashable(fn):
         if fn in control.FORBIDDEN:
             return _left_alone(FORBIDDEN, forbidden=True)

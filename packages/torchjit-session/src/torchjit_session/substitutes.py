@@ -14,7 +14,7 @@ from torch.nn.utils import stateless
 
 import torchjit_frame
 import torchjit_fx
-from torchjit_session import control, inlining, upstream
+from torchjit_session import control, disabling, inlining, upstream
 from torchjit_vm import AtomicPolyfill, DeferredHandle, DictChainGetattr, IsKnownNumber, PassThrough, ReturnConstant
 
 __all__ = ["CLASS_MAKERS", "ORDER_FREE", "VALUE_TYPES", "substitutes"]
@@ -60,6 +60,8 @@ def _module_calls() -> dict[Any, object]:
     }
 
 
+_DISABLE = AtomicPolyfill(disabling.make_disabled)
+
 _SUBSTITUTES: dict[Any, object] = {
     **_module_calls(),
     **torchjit_fx.REPLACEMENTS,
@@ -71,6 +73,8 @@ _SUBSTITUTES: dict[Any, object] = {
     torch.compiler.is_dynamo_compiling: ReturnConstant(True, pretended=True),
     control.is_dynamo_compiling: ReturnConstant(True, pretended=True),
     torch.compiler.is_exporting: ReturnConstant(False),
+    disabling.disable: _DISABLE,
+    torch.compiler.disable: _DISABLE,
     torch._utils.is_compiling: ReturnConstant(True, pretended=True),
     torch._jit_internal.is_scripting: ReturnConstant(False),
     torch.jit.annotate: _second,
@@ -88,6 +92,7 @@ _SUBSTITUTES: dict[Any, object] = {
 
 _UPSTREAMS: dict[tuple[str | None, str], object] = {
     ("torch._dynamo.external_utils", "is_compiling"): ReturnConstant(True, pretended=True),
+    ("torch._dynamo.decorators", "disable"): _DISABLE,
 }
 """By name, since nothing of it is imported here."""
 

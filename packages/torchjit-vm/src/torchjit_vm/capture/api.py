@@ -163,9 +163,15 @@ class _Capture:
         self.domain.root_location = CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
 
     def run(self) -> Captured:
-        domain, vm, code = self.domain, self.vm, self.region.code
+        domain, code = self.domain, self.region.code
         if self.region.offset is None and code.co_flags & _GENERATOR_FLAGS:
             raise GraphBreak(GENERATOR_FUNCTION, code.co_qualname, domain.root_location)
+        # What is raised from here on, by a backend for instance, did not come while a break or an exception of the region was handled.
+        return self._interpreted_to_its_end()()
+
+    def _interpreted_to_its_end(self) -> Callable[[], Captured]:
+        """Interpret the region; what makes the result of how that ended."""
+        domain, vm = self.domain, self.vm
         frame, thrown = self._frame()
         try:
             result = vm.run(frame, thrown, again=True)
@@ -174,13 +180,17 @@ class _Capture:
             exception = raised.value
             if domain.pretended:
                 raise NotYet(RAISED_UNDER_CAPTURE, type_of(domain, exception).__name__, domain.root_location) from None
-            return self._finish(lambda out: write_raise(domain, out, exception))
+            return functools.partial(self._finish, lambda out: write_raise(domain, out, exception))
         except GraphBreak as why:
-            return self._broken(why)
+            return functools.partial(self._broken, why)
         except RecursionError:
             raise Restart(
                 vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())
             ) from None
+        return functools.partial(self._returned, result)
+
+    def _returned(self, result: Value) -> Captured:
+        domain = self.domain
         leave_no_interceptor(domain)
         quiet = not (
             domain.touched

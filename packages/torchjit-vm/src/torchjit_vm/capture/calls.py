@@ -280,13 +280,20 @@ def _left_alone(alone: LeftAlone, name: str) -> Callee:
         said = [alone.said]
         if alone.says_argument:
             said += [v.value for v in (*args, *kwargs.values()) if type(v) is Const and type(v.value) is str]
-        detail = ": ".join(filter(None, [name, *said]))
+        named = _name_of(domain, args[0]) if alone.names_argument and args else name
+        detail = ": ".join(filter(None, [named, *said]))
         if alone.forbidden:
             where = domain.location()
             raise UserError(alone.reason, f"{detail}\n    {where.render()}" if where is not None else detail)
         raise domain.graph_break(alone.reason, detail)
 
     return run
+
+
+def _name_of(domain: CaptureDomain, value: Value) -> str:
+    """The name of a class, or of an object's class."""
+    cls = value.obj if isinstance(value, Known) and isinstance(value.obj, type) else type_of(domain, value)
+    return str(cls.__qualname__)
 
 
 def _substituted(domain: CaptureDomain, substitute: object, *first: Value) -> Callee:

@@ -50,13 +50,15 @@ class LeftAlone:
     Attributes:
         reason: the registered reason.
         said: what the program says about it, for people.
-        says_argument: the first argument of a call, if it is a text, is for people too.
+        says_argument: an argument of a call, if it is a text, is for people too.
+        names_argument: the first argument of a call, not the callable, is what people look for: a class, or an object of one.
         forbidden: a call is an error of the program, not a break.
     """
 
     reason: Reason
     said: str = ""
     says_argument: bool = False
+    names_argument: bool = False
     forbidden: bool = False
 
 
