@@ -77,3 +77,53 @@ def test_one_graph_and_the_same_reports(capsys: pytest.CaptureFixture[str]) -> N
             seen.append((results, made.getvalue(), lines, capsys.readouterr().out, model.calls))
     assert seen[0] == seen[1]
     assert len(seen[0][2]) == 3 and seen[0][4] == 3
+
+
+def averages(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    loss = torch.nn.functional.mse_loss(x, y)  # sizes that differ: torch's Python warns
+    return loss * torch.tensor(x).sum()  # torch's C++ warns
+
+
+@pytest.fixture
+def nothing_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded from disk tries no call again."""
+    monkeypatch.setenv("TORCHJIT_STORE", "off")
+
+
+@pytest.mark.usefixtures("nothing_stored")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_torch_warns_of_is_about_the_line_of_the_program(backend: str, dynamic: bool) -> None:
+    """And not about the lines from which a capture and the compiler try the call."""
+    x, y = torch.ones(11, 1), torch.ones(11)
+    first = averages.__code__.co_firstlineno
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        compiled = torchjit.compile(averages, backend=backend, dynamic=dynamic)
+        for _ in range(2):
+            compiled(x, y)
+    found = [
+        (w.filename, w.lineno)
+        for w in told
+        if any(text in str(w.message) for text in ("Using a target size", "To copy construct"))
+    ]
+    # How often is up to others: who changes filters meanwhile lets Python forget what it has told.
+    assert set(found) == {(__file__, first + 1), (__file__, first + 2)}
+
+
+@pytest.mark.usefixtures("nothing_stored")
+def test_filters_of_the_program_hold_for_what_torch_warns_of() -> None:
+    x, y = torch.ones(13, 1), torch.ones(13)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))
+        torchjit.compile(averages, backend="aot_eager", on_error="raise")(x, y)
+
+
+@pytest.mark.usefixtures("nothing_stored")
+def test_what_is_an_error_by_the_filters_is_raised_as_in_eager() -> None:
+    x, y = torch.ones(17, 1), torch.ones(17)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="Using a target size"):
+            torchjit.compile(averages, backend="aot_eager", on_error="raise")(x, y)

@@ -20,6 +20,7 @@ from torchjit_aot.refusals import COMPLEX_DROPOUT, METADATA_MUTATION, TRACE_FAIL
 from torchjit_aot.symbols import calculate
 from torchjit_aot.upsampling import INTERPOLATIONS, run_interpolation
 from torchjit_core.reasons import GraphBreak
+from torchjit_core.user_warnings import call_from
 
 __all__ = ["replay", "with_usable_mask"]
 
@@ -76,10 +77,15 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
         if node.target in _LEFT_ALONE and "out" in kwargs:
             with no_autocast():
                 return node.target(*args, **kwargs)  # type: ignore[operator]
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return _call(node, node.target, args, kwargs)  # type: ignore[arg-type]
     if node.op == "call_method":
-        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        return _call(node, getattr(args[0], str(node.target)), args[1:], kwargs)
     return gm.get_submodule(str(node.target))(*args, **kwargs)
+
+
+def _call(node: fx.Node, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    where = node.meta.get("location")
+    return function(*args, **kwargs) if where is None else call_from(where, function, args, kwargs)
 
 
 def _copied(value: Any) -> Any:

@@ -13,7 +13,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from torchjit_core.expr import Expr
 from torchjit_core.forks import caught_warnings
+from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import GraphBreak, Reason, UserError
+from torchjit_core.user_warnings import call_from
 from torchjit_fx import breaks
 from torchjit_fx.eager_rules.autocast import autocast_on_cpus
 from torchjit_fx.eager_rules.dtype_probe import at_capture
@@ -73,6 +75,7 @@ class MetaService:
         self.fakes = fakes
         self.modes = modes
         self.numbers = numbers
+        self._where: CodeLocation | None = None  # the line of the program whose call is tried
 
     def fake(self, leaf: Raw) -> Raw:
         """The fake tensor or symbolic number that stands for a leaf, made on demand."""
@@ -138,8 +141,11 @@ class MetaService:
             if target in RECURRENT:
                 return layer_result(target, args, kwargs)
             if isinstance(target, str):
-                return getattr(args[0], target)(*args[1:], **kwargs)
-            return target(*args, **kwargs)
+                return self._call(getattr(args[0], target), args[1:], kwargs)
+            return self._call(target, args, kwargs)
+
+    def _call(self, function: Callable[..., Raw], args: RawArgs, kwargs: RawKwargs) -> Raw:
+        return function(*args, **kwargs) if self._where is None else call_from(self._where, function, args, kwargs)
 
     def run(
         self,
@@ -149,10 +155,12 @@ class MetaService:
         found: Arguments,
         writes: bool = True,
         own_fakes: bool = False,
+        where: CodeLocation | None = None,
     ) -> tuple[Outcome, Any]:
         """Try the call on fakes.
 
         Args:
+            where: the line of the program, which warnings are about.
             writes: it may write its arguments; else stand-ins serve for views.
             own_fakes: new fakes for this call alone: those of the capture remember answers that torch got earlier, and do
                 not ask again. If it writes, its arguments must be alone on their memory.
@@ -171,6 +179,7 @@ class MetaService:
         loud = "out" in kwargs or target is copy.deepcopy
         quiet = caught_warnings("ignore") if loud else contextlib.nullcontext()
         QUIET_FAKES.depth += 1
+        before, self._where = self._where, where
         try:
             # Fakes are made on demand, which replays the calls that made views: that can fail as the call itself can.
             fakes = [get(leaf) for leaf in found.leaves]
@@ -181,15 +190,18 @@ class MetaService:
             raise
         except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
             if self.numbers.admit(error):
-                return self.run(target, args, kwargs, found, writes, own_fakes)
+                return self.run(target, args, kwargs, found, writes, own_fakes, where)
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
         finally:
             self.fakes.mode.watch = None
+            self._where = before
             QUIET_FAKES.depth -= 1
         # On fakes some composite operations return before they write.
         map_raw(declared, lambda leaf: watch.note(get(leaf)))
         if watch.written and not writes:
-            return self.run(target, args, kwargs, found)  # its name did not say so: once more, on shared memory
+            return self.run(
+                target, args, kwargs, found, where=where
+            )  # its name did not say so: once more, on shared memory
         return self._describe(result, fakes, found.leaves, watch), result
 
     def _watched(self, target: Target, args: RawArgs, kwargs: RawKwargs, symbolic: bool, watch: Watch) -> Raw:

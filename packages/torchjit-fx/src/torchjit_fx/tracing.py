@@ -301,14 +301,14 @@ class Recorder:
             ruled = outcome_by_rule(rule, asked)
             if ruled is not None:
                 return ruled, NOT_RUN
-        context = metas.numbers.context
+        context, where = metas.numbers.context, call.capture.location()
         if not (found.symbolic and can_be_shared(found, context, writes)):
-            return metas.run(call.target, call.args, call.kwargs, found, writes)
-        known = self._transcripts.find(call.key, context.sizes, call.capture.location())
+            return metas.run(call.target, call.args, call.kwargs, found, writes, where=where)
+        known = self._transcripts.find(call.key, context.sizes, where)
         if known is not None:
             return known, NOT_RUN
         with noted(context) as transcript:
-            outcome, result = metas.run(call.target, call.args, call.kwargs, found, writes, own_fakes=True)
+            outcome, result = metas.run(call.target, call.args, call.kwargs, found, writes, own_fakes=True, where=where)
         if outcome.written and not writes:
             return outcome, result  # its name did not say so: it ran once more, on the fakes of this capture
         self._transcripts.put(call.key, transcript, outcome)
