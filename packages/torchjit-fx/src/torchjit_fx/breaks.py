@@ -187,3 +187,11 @@ WRAPPER_TANGENT = reason(
     "`__coerce_same_metadata_as_tangent__` how another gradient becomes such a one; without it, what makes the result runs for real.",
     "Give the class that method, or return plain tensors from the compiled region.",
 )
+KEPT_RESULT = reason(
+    "TJ-FX-033",
+    "a cached function is called with a size that varies, and what it keeps shows",
+    "A graph that serves several sizes runs a function under `functools.lru_cache` in each call. One that draws random numbers, or whose result is written to, has to "
+    "run once for each size and to give the same tensor again. " + _EAGER,
+    "Call it outside of the compiled region, and pass the result in.",
+    "Leave the cache out, or clone the result before it is written to.",
+)

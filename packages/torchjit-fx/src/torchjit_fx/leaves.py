@@ -110,6 +110,7 @@ class Step:
         scope: the scope that it was recorded in, None for the region itself.
         modules: class and path of each object whose method runs, outermost first.
         checkpoint: the checkpointed region that it belongs to, or None.
+        kept: where the capture breaks if it cannot be that the call runs, whose results a cache of the program keeps; None outside of such calls.
     """
 
     op: str
@@ -127,6 +128,7 @@ class Step:
     scope: StepScope | None = None
     checkpoint: Checkpoint | None = None
     modules: tuple[tuple[type, AccessPath], ...] = ()
+    kept: int | None = None
 
 
 @final

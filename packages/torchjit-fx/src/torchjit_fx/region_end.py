@@ -18,6 +18,7 @@ from torchjit_fx.autograd.required_gradients import example_of, preparing
 from torchjit_fx.calls.ambient import Replicas
 from torchjit_fx.data_errors import CaughtErrors
 from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.kept_results import refuse_kept_results
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Raw, SymLeaf, TensorLeaf
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, with_arrays
 from torchjit_fx.protocols import CaptureContext
@@ -43,6 +44,7 @@ def compile_region(domain: CallDomain, leaves: Sequence[object], capture: Captur
         leaves: what the program goes on with after the region.
         capture: the VM's.
     """
+    refuse_kept_results(domain.recorder.steps, capture)
     outputs = _Outputs(domain, leaves, capture)
     refuse_escaping_leaves(domain, outputs.asked, capture)
     _keep_what_is_remembered(domain, outputs.asked, capture)

@@ -214,6 +214,7 @@ class Recorder:
         step = Step(op, target, args, kwargs, self.modes.token, stack[-1] if stack else capture.location(), stack)
         step.scope = self.scope
         step.modules = capture.receivers()
+        step.kept = cast("int | None", capture.state("kept_call"))
         if self._checkpoints:
             step.checkpoint = self._checkpoints[0]
         return step

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -193,7 +194,8 @@ def call_with_real_cache(domain: CaptureDomain, function: Known, args: Args, kwa
     off to the run. If it holds nothing, the function is called for real at capture, as it would be without capture, and the
     first run leaves the call out. Where the region has changed something that the function may read, such a call breaks the graph;
     a function of the library is interpreted, in one piece and without effects. One that only reports (`logger.warning_once`) is put
-    off as a whole. Given a symbolic number it is interpreted too: the cache would ask for the number.
+    off as a whole. Given a symbolic number it is interpreted too: the cache would ask for the number. The leaf handler is told then,
+    so that it refuses what would show that the function runs in each call (`CaptureContext.state("kept_call")`).
     """
     given = [*args, *kwargs.values()]
     try:
@@ -205,7 +207,8 @@ def call_with_real_cache(domain: CaptureDomain, function: Known, args: Args, kwa
         return report
     if any(map(has_leaf, given)):
         if all(_is_number(domain, a) for a in given if has_leaf(a)):
-            return _interpret(domain, cache, args, kwargs)
+            with _kept(domain, cache):
+                return _interpret(domain, cache, args, kwargs)
         return _without(domain, function, cache, args, kwargs)  # the cache would keep it
     if not all(_is_settled(domain, a) for a in given):
         for value in given:
@@ -299,6 +302,18 @@ def _count(domain: CaptureDomain, cache: RealCache, key: object, args: Args, kwa
     made = key in _made.get(cache.function, ())
     put_off(domain, _Unless(cache.function, key) if made else cache.function, args, kwargs)
     return True
+
+
+@contextmanager
+def _kept(domain: CaptureDomain, cache: RealCache) -> Iterator[None]:
+    """Inside, a function of the program runs whose result its cache would keep; of nested ones the outermost counts."""
+    before = domain.state("kept_call")
+    if before is None and _is_of_program(domain, cache):
+        domain.set_state("kept_call", domain.mark())
+    try:
+        yield
+    finally:
+        domain.set_state("kept_call", before)
 
 
 def _interpret(domain: CaptureDomain, cache: RealCache, args: Args, kwargs: Kwargs) -> Value:
