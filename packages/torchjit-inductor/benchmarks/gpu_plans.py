@@ -1,10 +1,10 @@
 """Kernels under variants of their plans: what decides which of them the table has.
 
-    python packages/torchjit-inductor/benchmarks/gpu_plans.py [--groups twice odd pieces short] [--only NAME ...] [--limit SECONDS] [--compile]
+    python packages/torchjit-inductor/benchmarks/gpu_plans.py [--groups twice odd pieces short transposed] [--only NAME ...] [--limit SECONDS] [--compile]
 
 `twice`: norms and softmaxes that read their rows twice, with more or less of them kept in the cache (`TilePlan.kept`). `odd`: sums over
 a middle dimension, tiles and addresses (`TilePlan.from_first`). `pieces`: rotary embeddings with shared pieces (`shared_pieces`) and as
-they were before. A line for each variant: microseconds, the table's plan first, of copy bandwidth (all operands and results once), and
+they were before. `transposed`: kernels that read or write one tensor across the others. A line for each variant: microseconds, the table's plan first, of copy bandwidth (all operands and results once), and
 how far results are from those of the table's plan. Operands are out of cache; medians of 12.
 With `--compile` nothing runs and no GPU is needed: registers of a thread, and how it accesses memory.
 """
@@ -66,6 +66,48 @@ def _rotated(q: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
     return torch.cat([q[..., :half] * c - q[..., half:] * d, q[..., :half] * d + q[..., half:] * c], -1)
 
 
+def _norm_transposed(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, (x.shape[-1],), w, b).transpose(1, 2).contiguous()
+
+
+def _added_norm_transposed(
+    x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    z = x + F.relu(y)
+    return z, _norm_transposed(z, w, b)
+
+
+def _norm_of_transposed(
+    x: torch.Tensor, y: torch.Tensor, c: torch.Tensor, w: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    z = x + F.gelu((y + c).transpose(1, 2))
+    return z, F.layer_norm(z, (z.shape[-1],), w, b)
+
+
+def _exponentials(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.silu(F.gelu(torch.exp(-(x + b).abs()))).permute(0, 3, 1, 2).contiguous()
+
+
+def _mish_scaled(x: torch.Tensor, b: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    y = x + b
+    return (torch.tanh(F.softplus(y)) * y * scale + shift).permute(0, 3, 1, 2).contiguous()
+
+
+def _plain(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (x + b).relu().permute(0, 3, 1, 2).contiguous()
+
+
+def _mean_of_rows(x: torch.Tensor, b: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    y = (x + b).square()
+    z = torch.tanh(F.softplus(y)) * y
+    z = F.hardswish(torch.tanh((z - mean[:, None, None]) * scale[:, None, None]))
+    return z.mean(2).permute(0, 2, 1).contiguous()
+
+
+def _sum_of_rows(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(2).permute(0, 2, 1).contiguous()
+
+
 CASES: dict[str, dict[str, tuple[Callable[..., Any], tuple[Spec, ...]]]] = {
     "twice": {
         "softmax 65536": (_softmax, (((1024, 65536), BF),)),
@@ -103,6 +145,28 @@ CASES: dict[str, dict[str, tuple[Callable[..., Any], tuple[Spec, ...]]]] = {
             "amax": lambda x: x.amax(0),
             "variance": lambda x: x.var(0),
         }.items()
+    },
+    "transposed": {
+        "norm 16384": (_norm_transposed, (((32, 512, 1024), BF), ((1024,), BF), ((1024,), BF))),
+        "added norm 16384": (
+            _added_norm_transposed,
+            (((32, 512, 1024), BF), ((32, 512, 1024), BF), ((1024,), BF), ((1024,), BF)),
+        ),
+        "exponentials": (_exponentials, (((64, 224, 224, 64), F32), ((64,), F32))),
+        "mean of rows": (_mean_of_rows, (((32, 224, 224, 128), F32), ((128,), F32), *[((32, 128), F32)] * 2)),
+        "mish": (_mish_scaled, (((64, 126, 126, 128), F32), *[((128,), F32)] * 3)),
+        "norm of transposed 16384": (
+            _norm_of_transposed,
+            (((32, 512, 1024), BF), ((32, 1024, 512), BF), ((512,), BF), ((1024,), BF), ((1024,), BF)),
+        ),
+        "norm 4096": (_norm_transposed, (((16, 256, 1024), BF), ((1024,), BF), ((1024,), BF))),
+        "exponentials, bfloat16": (_exponentials, (((64, 224, 224, 64), BF), ((64,), BF))),
+        "mish, bfloat16": (_mish_scaled, (((64, 126, 126, 128), BF), *[((128,), BF)] * 3)),
+        "sum of rows": (_sum_of_rows, (((32, 224, 224, 128), F32),)),
+        "plain": (_plain, (((64, 224, 224, 64), F32), ((64,), F32))),
+        "norm 16384, float32": (_norm_transposed, (((32, 512, 1024), F32), ((1024,), F32), ((1024,), F32))),
+        "norm 4096 x 4096": (_norm_transposed, (((8, 512, 4096), BF), ((4096,), BF), ((4096,), BF))),
+        "sum of rows, bfloat16": (_sum_of_rows, (((32, 224, 224, 128), BF),)),
     },
 }
 
@@ -177,11 +241,79 @@ def short(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]
             yield words, kernel, attrs.evolve(plan, axes=axes, num_warps=warps)
 
 
+def transposed(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Iterator[Chosen]:
+    """Tiles of more and less along both directions, and of more and fewer elements for a thread."""
+    if len(kernel.outer) == 3 and kernel.inner:
+        first, rows, channels = (
+            kernel.outer
+        )  # in the order of an image whose channels are outside, as in a network with one
+        kernel = attrs.evolve(kernel, outer=(first, channels, rows))
+    plan = make_plan(kernel, buffers, {})
+    yield "table", kernel, plan
+    if not kernel.inner:
+        yield from _square_tiles(kernel, plan)
+    elif len(kernel.outer) == 2:
+        yield from _rows_together(kernel)
+    else:
+        yield from _columns_together(kernel)
+
+
+def _square_tiles(kernel: LoopKernel, plan: TilePlan) -> Iterator[Chosen]:
+    y, x = plan.axes
+    for rows, columns, each in (
+        *((64, 128, n) for n in (16, 32)),
+        *((32, 128, n) for n in (8, 16)),
+        *((64, 64, n) for n in (8, 16, 32)),
+        *((32, 64, n) for n in (8, 16)),
+        *((32, 32, n) for n in (4, 8)),
+    ):
+        axes = (attrs.evolve(y, block=rows), attrs.evolve(x, block=columns))
+        warps = rows * columns // 32 // each
+        words, variant = f"{rows} x {columns}, {warps} warps", attrs.evolve(plan, axes=axes, num_warps=warps)
+        yield words, kernel, variant
+        if each == 32:
+            yield f"{words}, 64 registers", kernel, attrs.evolve(variant, registers=64)
+
+
+def _rows_together(kernel: LoopKernel) -> Iterator[Chosen]:
+    *rest, last = kernel.outer
+    size = kernel.inner[-1].size.value or 0
+    whole = [(rows, size, rows * size // 32 // each) for rows in (4, 8, 16, 32) for each in (32, 64)]
+    tiles = (
+        (16, 256, 4),
+        (32, 64, 4),
+        (32, 128, 4),
+        (32, 128, 8),
+        (64, 64, 4),
+        (64, 64, 8),
+        (64, 128, 8),
+        (32, 256, 8),
+    )
+    for rows, columns, warps in (*whole, *tiles):
+        if warps > 32:
+            continue
+        r = Axis("r", kernel.inner, columns, looped=columns < size)
+        words = f"{rows} x {columns}, {warps} warps"
+        yield words, kernel, TilePlan(tuple(rest), (Axis("x", (last,), rows), r), num_warps=warps)
+
+
+def _columns_together(kernel: LoopKernel) -> Iterator[Chosen]:
+    first, channels, last = kernel.outer
+    for columns, rows, warps in (
+        *((32, 256, 16), (32, 64, 4), (32, 64, 8), (32, 32, 4), (32, 32, 2), (32, 128, 8)),
+        *((64, 32, 4), (64, 32, 8), (64, 64, 8), (128, 32, 8), (128, 16, 4), (128, 16, 8)),
+    ):
+        r = Axis("r", kernel.inner, rows, looped=rows < 224)
+        words = f"{columns} x {rows}, {warps} warps"
+        yield words, kernel, TilePlan((first, last), (Axis("x", (channels,), columns), r), num_warps=warps)
+
+
 GROUPS: dict[str, Callable[[LoopKernel, Mapping[str, Buffer]], Iterator[Chosen]]] = {
     "twice": twice,
     "odd": odd,
     "pieces": pieces,
     "short": short,
+    "transposed": transposed,
 }
 
 
