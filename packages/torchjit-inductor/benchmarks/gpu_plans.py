@@ -278,7 +278,7 @@ def _square_tiles(kernel: LoopKernel, plan: TilePlan) -> Iterator[Chosen]:
 def _rows_together(kernel: LoopKernel) -> Iterator[Chosen]:
     *rest, last = kernel.outer
     size = kernel.inner[-1].size.value or 0
-    whole = [(rows, size, rows * size // 32 // each) for rows in (4, 8, 16, 32) for each in (32, 64)]
+    whole = [(rows, size, rows * size // 32 // each) for rows in (2, 4, 8, 16, 32) for each in (16, 32, 64)]
     tiles = (
         (16, 256, 4),
         (32, 64, 4),
@@ -299,6 +299,8 @@ def _rows_together(kernel: LoopKernel) -> Iterator[Chosen]:
 
 def _columns_together(kernel: LoopKernel) -> Iterator[Chosen]:
     first, channels, last = kernel.outer
+    axes = (Axis("x", (last,), 8), Axis("r", kernel.inner, 256))
+    yield "rows, 8 x 256, 4 warps", kernel, TilePlan((first, channels), axes, num_warps=4)
     for columns, rows, warps in (
         *((32, 256, 16), (32, 64, 4), (32, 64, 8), (32, 32, 4), (32, 32, 2), (32, 128, 8)),
         *((64, 32, 4), (64, 32, 8), (64, 64, 8), (128, 32, 8), (128, 16, 4), (128, 16, 8)),

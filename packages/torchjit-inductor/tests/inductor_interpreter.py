@@ -14,7 +14,7 @@ from typing import Any
 
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 
-INTERPRETED = {"triton": ("triton",), "triton_products": ("triton_products", "autotune", "row_totals")}
+INTERPRETED = {"triton": ("triton",), "triton_products": ("triton_products", "autotune", "row_totals", "transposed")}
 """Which files' tests run in the process that a file starts, all behind `test_inductor_`.
 
 One process for several files, since what it imports takes ten seconds; not for all, since CI gives each file to one worker.

@@ -17,6 +17,7 @@ from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, flat_index, iterations
 from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.triton.facts import Facts
+from torchjit_inductor.triton.transposed import columns_outside
 
 __all__ = [
     "CACHED",
@@ -282,6 +283,9 @@ def _reduction_plan(facts: Facts) -> TilePlan:
         return _persistent_plan(facts, max(2, power_of_two(facts.count(kernel.inner))), tile=1024, per_warp=128)
     if _walks_columns(facts):
         return _column_plan(facts)
+    outside = columns_outside(facts)
+    if outside is not None:
+        return _column_plan(outside)
     size = iterations(kernel.inner).value
     if size is not None and power_of_two(size) <= _persistent_limit(facts):
         # Triton fails to compile some reductions of tiles of one element.
