@@ -9,7 +9,34 @@ from torchjit_inductor.estimates import estimate, points
 from torchjit_inductor.indexing import stride, unit_steps
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 
-__all__ = ["Facts"]
+__all__ = ["MULTIPROCESSORS", "Facts", "power_of_two"]
+
+MULTIPROCESSORS = 132
+_LONG = frozenset(
+    (
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "erfc",
+        "pow",
+        "sin",
+        "cos",
+        "tan",
+    )
+)
+"""Functions that take a dozen instructions and more where results are as exact as those of eager."""
+
+
+def power_of_two(at_least: int) -> int:
+    """The smallest power of two that is not below `at_least`, and 1 at least."""
+    return 1 << max(at_least - 1, 0).bit_length()
 
 
 class Facts:
@@ -42,6 +69,15 @@ class Facts:
     def count(self, loops: Sequence[LoopVar]) -> int:
         """Iterations, by the hints; a symbol without one counts as 1024."""
         return points(loops, self.hints, 1024)
+
+    def works(self, *loops: LoopVar) -> bool:
+        """Does each element along these loops take two long functions or more, of numbers and results of four bytes, before any reduction?
+
+        A program has then as much to compute as to wait for: what counts is that one computes while another waits.
+        """
+        along = {v.symbol for v in loops}
+        values = [v for v in self.kernel.values if v.op in _LONG and v.level == 0 and v.dtype.itemsize == 4]
+        return self.itemsize == 4 and sum(1 for v in values if along <= v.symbols) >= 2
 
     def unit_accesses(self, var: LoopVar, other: LoopVar | None = None) -> int:
         """How many loads and stores walk memory element by element along `var`; of those that vary along `other`, too, which do not along that."""

@@ -16,8 +16,8 @@ from torchjit_inductor.estimates import estimate
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, flat_index, iterations
 from torchjit_inductor.ir.values import IN_ORDER, Value
-from torchjit_inductor.triton.facts import Facts
-from torchjit_inductor.triton.transposed import columns_outside
+from torchjit_inductor.triton.facts import MULTIPROCESSORS, Facts, power_of_two
+from torchjit_inductor.triton.transposed import SPARSE, columns_outside, crossed_tile, rows_across
 
 __all__ = [
     "CACHED",
@@ -32,7 +32,6 @@ __all__ = [
     "walks_columns",
 ]
 
-MULTIPROCESSORS = 132
 PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
 THREADS = 2048  # that a multiprocessor runs at once
 CACHED = 40 * 2**20  # bytes that a second pass finds in the cache (of 50 or 60 MiB)
@@ -49,6 +48,7 @@ WARP_LINE = 512  # bytes of a row that a warp reads at once
 WARP_BYTES = 8192  # of each tensor, in the registers of a warp's threads
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 ROWS_OF_PAIRS = 8  # in a tile of which each point stores two elements of a tensor
+WORKED_ROWS = 32  # in a tile of columns where each element takes some work
 FAR_TILE = (128, 128)  # columns and rows that are added up by addresses from the first
 
 REDUCED = ("r", "s")
@@ -133,11 +133,6 @@ class TilePlan:
         for axis in self.parallel:
             total = total * axis.blocks
         return total
-
-
-def power_of_two(at_least: int) -> int:
-    """The smallest power of two that is not below `at_least`, and 1 at least."""
-    return 1 << max(at_least - 1, 0).bit_length()
 
 
 def make_plan(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> TilePlan:
@@ -256,19 +251,10 @@ def _transposed_loop(facts: Facts) -> LoopVar | None:
 
 def _transpose_plan(facts: Facts, across: LoopVar) -> TilePlan:
     outer = facts.kernel.outer
-    # Of four bytes an element 128 are a line, and longer runs of what is stored are faster; so are tiles of 8192 where they fill the device.
-    stored = facts.itemsize == 4 and all(facts.unit(s.index, outer[-1]) for s in facts.kernel.stores)
-    many = facts.count(outer) >= 4 * MULTIPROCESSORS * 8192
-    wide = (64 if many else 32, 128) if stored else (64, 64)
-    rows = min(wide[0], power_of_two(facts.count([across])))
-    columns = min(wide[1], power_of_two(facts.count(outer[-1:])))
-    if rows < wide[0]:
-        columns = min(4096 // rows, power_of_two(facts.count(outer[-1:])))
-    elif columns < wide[1]:
-        rows = min(4096 // columns, power_of_two(facts.count([across])))
+    tile = crossed_tile(facts, across)
     rest = tuple(v for v in outer[:-1] if v is not across)
-    axes = (Axis("y", (across,), rows), Axis("x", outer[-1:], columns))
-    return TilePlan(rest, axes, num_warps=max(1, min(8, rows * columns // 512)))
+    axes = (Axis("y", (across,), tile.rows), Axis("x", outer[-1:], tile.columns))
+    return TilePlan(rest, axes, num_warps=tile.warps)
 
 
 # --------------------------------------------------------------------------------------------------- reductions
@@ -287,6 +273,11 @@ def _reduction_plan(facts: Facts) -> TilePlan:
     if outside is not None:
         return _column_plan(outside)
     size = iterations(kernel.inner).value
+    tile = rows_across(facts, size)
+    if tile is not None:
+        x = Axis("x", kernel.outer[-1:], tile.rows)
+        r = Axis("r", kernel.inner, tile.columns, looped=size is None or tile.columns < size)
+        return TilePlan(kernel.outer[:-1], (x, r), num_warps=tile.warps)
     if size is not None and power_of_two(size) <= _persistent_limit(facts):
         # Triton fails to compile some reductions of tiles of one element.
         return _persistent_plan(facts, max(2, power_of_two(size)))
@@ -456,8 +447,14 @@ def _column_plan(facts: Facts) -> TilePlan:
     short = _short_column_plan(facts, large)
     if short is not None:
         return short
-    columns, rows = _column_tile(facts, large)
     size = iterations(kernel.inner).value
+    line = _line_of_columns(facts, large)
+    worked = _adds_one_tensor(facts, large) and facts.works(kernel.outer[-1], kernel.inner[-1])
+    if worked and (size is None or size > WORKED_ROWS) and _fills_many(facts, line):
+        x = Axis("x", kernel.outer[-1:], line)
+        warps = max(1, x.block * WORKED_ROWS // (32 * SPARSE))
+        return TilePlan(kernel.outer[:-1], (x, Axis("r", kernel.inner, WORKED_ROWS, looped=True)), num_warps=warps)
+    columns, rows = _column_tile(facts, large)
     looped = size is None or size > rows
     axes: tuple[Axis, ...] = (Axis("x", kernel.outer[-1:], columns), Axis("r", kernel.inner, rows, looped=looped))
     several = sum(1 for v in facts.loads if (v.data.buffer, v.data.index) in large) >= 2
