@@ -12,10 +12,14 @@ import torch.nn.functional as F
 from inductor_interpreter import INTERPRETING
 from test_inductor_triton import _case, kernels_of, program_of, random_memory
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.digits import merged
+from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.triton.compile import jit_function
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.source import function_name, kernel_source
@@ -73,6 +77,15 @@ def test_rows_that_are_stored_across_are_so_in_whole_sectors() -> None:
         assert (blocks(plan), plan.num_warps, plan.program_loops) == (expected, warps, kernel.outer[:1])
         kernel, buffers = kernel_of(lambda x: F.layer_norm(x, x.shape[-1:]), given)
         assert make_plan(kernel, buffers, {}).axes[0].block != expected[0][0], "stored in rows"
+
+
+def test_rows_of_varying_size_that_are_stored_across_are_read_twice() -> None:
+    gm = make_fx(norm, tracing_mode="symbolic")(torch.empty(3, 50, 70))  # type: ignore[arg-type]
+    program = rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
+    (kernel,) = map(merged, kernels_of(program))
+    (size,) = kernel.inner[0].size.symbols
+    for length, block in ((1000, 256), (100, 128)):
+        assert blocks(make_plan(kernel, program.buffers, {size: length})) == [(16, False), (block, True)]
 
 
 def test_few_rows_and_what_is_only_read_across_are_as_before() -> None:

@@ -81,7 +81,10 @@ def rows_across(facts: Facts, size: int | None) -> Tile | None:
     if not rows or facts.count([last]) < rows or facts.count(kernel.outer) < rows * MULTIPROCESSORS:
         return None
     matrices = sum(1 for v in facts.loads if v.symbols & inner and last.symbol in v.symbols)
-    if size is None or rows * power_of_two(size) * max(1, matrices / 2) > WHOLE:
+    if size is None:
+        columns = min(_READ_TWICE.columns, power_of_two(facts.count(kernel.inner)))
+        return attrs.evolve(_READ_TWICE, columns=max(64, columns))
+    if rows * power_of_two(size) * max(1, matrices / 2) > WHOLE:
         return _READ_TWICE
     elements = rows * power_of_two(size)
     return Tile(rows, power_of_two(size), max(4, elements // PER_WARP)) if elements > ALREADY else None
