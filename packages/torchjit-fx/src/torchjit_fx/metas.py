@@ -394,4 +394,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _name(target: Callable[..., Any] | str) -> str:
-    return target if isinstance(target, str) else getattr(target, "__qualname__", None) or repr(target)
+    """As the program has it: `torch.nonzero` is a method of a hidden class, and some functions choose between others in a local one."""
+    if isinstance(target, str):
+        return target
+    name = str(getattr(target, "__qualname__", None) or repr(target))
+    module = getattr(target, "__module__", None) or "torch"
+    hidden = name.startswith("_VariableFunctionsClass.") or ("<locals>" in name and module.startswith("torch."))
+    return f"{module.replace('torch.functional', 'torch')}.{target.__name__}" if hidden else name

@@ -48,6 +48,8 @@ def _of_value(read: str) -> tuple[str, ...]:
         )
     if read.startswith("format() of"):
         return ("Make the text from the tensor outside of the compiled region.",)
+    if read.endswith("() of a list with tensors"):
+        return ("Stack them: torch.stack([a, b]), which keeps their gradients, too.",)
     if read.startswith(_NUMBERS):
         return (
             f"Let the number be a symbol of the graph: {_SCALARS}",

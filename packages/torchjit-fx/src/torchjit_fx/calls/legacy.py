@@ -70,6 +70,8 @@ def is_of_legacy_class(call: Call) -> Raw:
 def _are_numbers(data: Raw, dtype: torch.dtype) -> bool:
     if type(data) in (list, tuple):
         return all(_are_numbers(item, dtype) for item in data)
+    if isinstance(data, TensorLeaf):
+        return dtype.is_floating_point and data.record.sizes == ()
     if isinstance(data, SymLeaf):
         whole = isinstance(data.value, torch.SymInt) and dtype is not torch.bool
         return whole or (dtype.is_floating_point and isinstance(data.value, torch.SymFloat))
