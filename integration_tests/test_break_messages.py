@@ -2,6 +2,7 @@
 
 # mypy: allow-untyped-calls, allow-untyped-defs
 
+import logging
 import sys
 
 import numpy as np
@@ -282,3 +283,14 @@ def test_tensors_are_not_printed():
     text = str(told) + "".join(g for r in told.regions for g in r.guards)
     assert "0.8125" not in text
     assert "tensor([" not in text
+
+
+def asks_for_a_logger(x):
+    logging.getLogger("asked").debug("x")
+    return x.sin()
+
+
+def test_a_function_that_is_left_to_python_is_told_with_its_module():
+    with pytest.raises(torchjit.exc.Unsupported, match=r"left to Python: logging\.getLogger") as info:
+        torchjit.compile(asks_for_a_logger, backend="eager", fullgraph=True)(NUMBERS)
+    assert info.value.reason.id == "TJ-VM-003" and info.value.hints

@@ -69,7 +69,7 @@ def test_equals_eager(name: str, gradient: bool) -> None:
 DTYPES = (torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@pytest.mark.parametrize(("a", "b"), itertools.product(DTYPES, (torch.bool, *DTYPES)))
+@pytest.mark.parametrize(("a", "b"), list(itertools.product(DTYPES, (torch.bool, *DTYPES))))
 def test_kinds_of_numbers_are_promoted_as_in_eager(a: torch.dtype, b: torch.dtype) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.tensor([x[0].to(a), x[1].to(b), 7])

@@ -63,7 +63,7 @@ GROUP_OF_AREA = {
     "CG": "cudagraphs", "API": "refused", "TEST": "asked", "STORE": "stored",
 }  # fmt: skip
 GROUP_OF = {
-    **dict.fromkeys(("TJ-API-010", "TJ-API-011", "TJ-API-033", "TJ-API-046", "TJ-API-047", "TJ-VM-003", "TJ-VM-004", "TJ-VM-016"), "asked"),
+    **dict.fromkeys(("TJ-API-010", "TJ-API-011", "TJ-API-033", "TJ-API-046", "TJ-API-047", "TJ-VM-004", "TJ-VM-016"), "asked"),
     **dict.fromkeys(("TJ-API-020", "TJ-API-021", "TJ-API-022", "TJ-API-023", "TJ-API-049", "TJ-FX-019", "TJ-VM-040"), "eager"),
     **dict.fromkeys(("TJ-API-062", "TJ-GRD-001"), "operators"),
     **dict.fromkeys(("TJ-AOT-009", "TJ-GRD-002", "TJ-GRD-004", "TJ-IND-010"), "refused"),

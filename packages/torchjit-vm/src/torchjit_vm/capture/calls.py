@@ -233,7 +233,7 @@ def _of_python(domain: CaptureDomain, obj: object) -> Callee | None:
         return _breaking(OWN_FRAME, obj.__qualname__)
     if obj.__module__ == library.__name__ or domain.policy.inline(obj):
         return _inlined
-    return _breaking(NOT_INLINED, obj.__qualname__)
+    return _breaking(NOT_INLINED, f"{obj.__module__}.{obj.__qualname__}")
 
 
 _STOPS = frozenset({"set_trace", "breakpoint", "embed"})

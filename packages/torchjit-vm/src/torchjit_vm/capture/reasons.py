@@ -39,8 +39,10 @@ UNKNOWN_CALL = reason(
 )
 NOT_INLINED = reason(
     "TJ-VM-003",
-    "call of a function that the policy keeps out of the graph",
-    "The function is on a list of functions that are run for real, not interpreted.",
+    "call of a function that is left to Python",
+    "Functions of modules that do more than compute (files, processes, clocks, logging; of torch those that compile, profile or exchange data) are run for real, "
+    "not interpreted: what they do has to happen in each call.",
+    "Move the call out of the compiled region, and pass its result in.",
 )
 DISABLED = reason(
     "TJ-VM-004", "call of a disabled function", "The function was marked with disable(); it runs for real."
