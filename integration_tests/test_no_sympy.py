@@ -1,7 +1,8 @@
-"""Sizes that vary need no sympy: importing it takes longer than the rest of a second compilation."""
+"""What a capture does not import: sympy takes longer than the rest of a second compilation, distributed tensors as long as a small one."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import forked
@@ -44,4 +45,31 @@ for function in (block, attention, image):
 
 def test_varying_sizes_need_no_sympy() -> None:
     done = forked.run([sys.executable, "-c", _PROGRAM])
+    assert done.returncode == 0, done.stderr
+
+
+_FIXED = """
+import sys
+import torch, torch.nn.functional as F, torchjit
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.qkv, self.out, self.up = torch.nn.RMSNorm(16), *(torch.nn.Linear(16, n) for n in (48, 16, 16))
+    def forward(self, x):
+        b, t, _ = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(b, t, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, 16)
+        return x + self.up(F.silu(self.out(y)).relu().clamp(max=3))[:, -1:].expand(b, t, 16)
+model = torch.nn.Sequential(*(Block() for _ in range(3)))
+x = torch.randn(2, 5, 16)
+with torch.no_grad():
+    found, wanted = torchjit.compile(model, dynamic=False, on_error="raise")(x), model(x)
+assert "torch.distributed.tensor" not in sys.modules
+assert "sympy" not in sys.modules
+assert torch.allclose(found, wanted, atol=1e-5, rtol=1e-4)
+"""
+
+
+def test_a_program_of_torch_alone_imports_nothing_of_distributed_tensors() -> None:
+    done = forked.run([sys.executable, "-c", _FIXED], env={**os.environ, "TORCHJIT_STORE": "off"})
     assert done.returncode == 0, done.stderr

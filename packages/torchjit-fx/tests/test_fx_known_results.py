@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils._python_dispatch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from torchjit_fx import versions
 from torchjit_fx.known_results import fake_tensor
@@ -182,6 +184,22 @@ def simple_calls() -> Iterator[tuple[Any, list[Any]]]:
         yield view, [torch.empty(3, 4, 6)[1:], [2, 2, 2, 6]]
         yield view, [torch.empty(6, 4, dtype=torch.complex64).t(), [4, 2, 3]]
         yield view, [torch.empty(0, 6), [3, 0]]
+    for x in (
+        torch.empty(2, 3, 4, 5), *spoiled(torch.empty(2, 3, 4, 5)), torch.empty(3, 2, 4, 5)[1:].transpose(1, 2), torch.empty(2, 0, 4, 5),
+        torch.empty(2, 1, 4, 1).expand(2, 3, 4, 5), torch.empty(2, 3, 4, 5, dtype=torch.int8), torch.empty(2, 3, 4, 5, dtype=torch.bfloat16),
+    ):  # fmt: skip
+        yield aten.permute.default, [x, [0, -1, 1, 2]]
+        yield aten.select.int, [x, 0, -1]
+        yield aten.select.int, [x, 3, 2]
+        for func, more in (
+            (aten.relu, []), (aten.clone, []), (aten.clamp, [0]), (aten.clamp, [None, 1.5]), (aten.clamp_min, [0.5]), (aten.clamp_max, [1]),
+            (aten.hardtanh, []), (aten.hardswish, []), (aten.triu, []), (aten.tril, [1]), (aten.constant_pad_nd, [[1, 2, 0, -1], 0.5]),
+            (aten.index_select, [1, torch.empty(6, dtype=torch.int64)]),
+        ):  # fmt: skip
+            if not (func is aten.hardswish and not x.is_floating_point()):
+                yield func.default, [x, *more]
+        for shape in ((1,), (6, 1, 1, 1, 1), x.shape):
+            yield aten.masked_fill.Scalar, [x, torch.empty(shape, dtype=torch.bool), 0.0]
 
 
 @pytest.mark.parametrize("device", [CPU, torch.device("cuda", 0)], ids=["cpu", "cuda"])
@@ -205,6 +223,26 @@ def test_what_is_said_without_running_is_what_torch_says(
 def twin(mode: CaptureFakeMode, real: torch.Tensor, device: torch.device) -> torch.Tensor:
     memory = fake_tensor(mode, (real.untyped_storage().nbytes() // real.itemsize,), (1,), real.dtype, device)
     return memory.as_strided(real.shape, real.stride(), real.storage_offset())
+
+
+@pytest.mark.parametrize("call", [(aten.permute.default, [0, 0]), (aten.permute.default, [0]), (aten.select.int, 0, 4)])
+def test_calls_that_eager_refuses_are_refused(mode: CaptureFakeMode, call: tuple[Any, ...]) -> None:
+    with pytest.raises((RuntimeError, IndexError)):
+        call[0](dense(mode, 4, 6), *call[1:])
+
+
+def test_modes_below_do_not_see_what_is_tried(mode: CaptureFakeMode) -> None:
+    seen: list[Any] = []
+
+    class Notes(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x = dense(mode, 4, 6)
+    with Notes():
+        aten.permute.default(x, [1, 0])
+    assert seen == [aten.permute.default]
 
 
 @pytest.mark.parametrize("shape", [[5, 5], [-1, -1], [-1, 7], [-2, 12]])

@@ -248,7 +248,7 @@ class _Attention:
         if not _fits(query, key, value) or self.dim not in (-1, query.dim() - 1) or not self._keeps_dtype(query.dtype):
             return False
         short = type(key.shape[-2]) is int and key.shape[-2] < _TILE
-        return not (short and query.is_cuda and added)
+        return not (short and query.device.type == "cuda" and added)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """The fused operator, which takes four dimensions."""

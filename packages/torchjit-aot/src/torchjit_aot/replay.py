@@ -111,7 +111,7 @@ def with_usable_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Se
     them in eager mode. Dimensions of stride 0 before the last two stay expanded.
     """
     mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
-    if not isinstance(mask, torch.Tensor) or not mask.is_cuda or mask.dim() < 2:
+    if not isinstance(mask, torch.Tensor) or mask.device.type != "cuda" or mask.dim() < 2:
         return args, kwargs
     if not isinstance(mask.stride(-1), int) or mask.stride(-1) == 1 or mask.size(-1) == 1:
         return args, kwargs

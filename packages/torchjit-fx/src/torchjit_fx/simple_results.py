@@ -1,4 +1,5 @@
-"""What some operators give, said without running them on fakes: those that torch takes apart into dozens of others only to know the sizes.
+"""What some operators give, said without running them on fakes: those that torch takes apart into dozens of others only to know the sizes,
+and those at which it imports what a program does not need.
 
 A batch norm of a new shape took 15 to 30 ms so, and a network has 12 shapes and four such operators for each. Only the plainest calls are answered:
 dense tensors of one real dtype in their usual order. For all others torch is asked.
@@ -6,6 +7,7 @@ dense tensors of one real dtype in their usual order. For all others torch is as
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -165,7 +167,44 @@ def _view(x: Value, shape: Sizes) -> Known | None:
     return Known((Like(sizes, tuple(strides), x.dtype, _device(x), int(x.storage_offset())),), None)
 
 
+def _as_twins(func: Overload, *args: Value) -> Known | None:
+    """As of tensors without a mode that have the same sizes, strides and dtypes."""
+    x = args[0]
+    given = [value for value in args if isinstance(value, torch.Tensor)]
+    if not all(_is_plain(t) and not t.is_conj() and _device(t) == _device(x) for t in given):
+        return None
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # type: ignore[attr-defined,no-untyped-call]
+        twins = [_twin(value) if isinstance(value, torch.Tensor) else value for value in args]
+        try:
+            result = func(*twins)
+        except Exception:
+            return None  # refused, and torch says why
+    if result is twins[0]:
+        return None
+    shared = result.untyped_storage()._cdata == twins[0].untyped_storage()._cdata
+    offset = int(x.storage_offset() + result.storage_offset()) if shared else None
+    return Known((Like(tuple(result.shape), tuple(result.stride()), result.dtype, _device(x), offset),), None)
+
+
+def _twin(t: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+
+
+_IMPORTING = (
+    "permute.default select.int clone.default relu.default clamp.default clamp_min.default clamp_max.default hardtanh.default "
+    "hardswish.default masked_fill.Scalar triu.default tril.default constant_pad_nd.default index_select.default"
+)
+"""At these C++ hands out a fake that Python has not made. For the first one torch looks whether it is a DTensor, and imports
+`torch.distributed.tensor` for that: 0.2 to 0.7 s of the first capture of a program that has nothing to do with it."""
+
+
+def _overload(name: str) -> Overload:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(_aten, packet), overload)  # type: ignore[no-any-return]
+
+
 _RULES: dict[Overload, Callable[..., Known | None]] = {
+    **{func: functools.partial(_as_twins, func) for func in map(_overload, _IMPORTING.split())},
     _aten.native_batch_norm.default: _batch_norm,
     _aten._native_batch_norm_legit.default: _batch_norm,
     _aten._native_batch_norm_legit_no_training.default: _untrained_batch_norm,

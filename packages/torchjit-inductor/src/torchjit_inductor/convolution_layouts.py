@@ -115,7 +115,7 @@ def _plan_on_cpus(graph: torch.fx.Graph, convolutions: list[torch.fx.Node], prom
 
 def _is_on_gpu(node: torch.fx.Node) -> bool:
     x, weight = image_and_weight(node)
-    return x is not None and weight is not None and x.is_cuda
+    return x is not None and weight is not None and x.device.type == "cuda"
 
 
 def _is_summed(node: torch.fx.Node) -> bool:

@@ -103,7 +103,7 @@ def _is_promised(node: torch.fx.Node, promised: Set[torch.fx.Node]) -> bool:
 
 def _large(node: torch.fx.Node) -> bool:
     left, right = value_of(node.args[-2]), value_of(node.args[-1])
-    if left is None or right is None or not left.is_cuda or left.dtype not in HALF:
+    if left is None or right is None or left.device.type != "cuda" or left.dtype not in HALF:
         return False
     sizes = (*left.shape, right.shape[1])
     return all(isinstance(n, int) for n in sizes) and sizes[0] * sizes[1] * sizes[2] >= _WORTH

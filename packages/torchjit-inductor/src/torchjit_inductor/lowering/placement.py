@@ -147,7 +147,7 @@ def _as_answered(
 ) -> Metas:  # fmt: skip
     """What a GPU operator returns for its operands as they lie in memory, if that is not as they were traced."""
     traced = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-    mode = getattr(traced[0], "fake_mode", None) if traced and traced[0].is_cuda else None
+    mode = getattr(traced[0], "fake_mode", None) if traced and traced[0].device.type == "cuda" else None
     if mode is None:
         return metas
     try:
