@@ -49,6 +49,12 @@ def test_info_and_usage(tmp_path: Path) -> None:
     assert _run("-m", "torchjit.cli", "nonsense", cwd=tmp_path).returncode == 2
 
 
+def test_python_runs_the_package_and_no_command_lists_them(tmp_path: Path) -> None:
+    done = _run("-m", "torchjit", cwd=tmp_path)
+    assert done.returncode == 2 and "doctor" in done.stdout and "explain" in done.stdout, done.stderr
+    assert _run("-m", "torchjit", "--version", cwd=tmp_path).stdout.strip()
+
+
 SWITCHES = """
 import os
 del os.environ["TORCHJIT_LOGS"]

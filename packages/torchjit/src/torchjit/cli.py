@@ -15,7 +15,12 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        parser.print_help()  # which lists the commands
+        return 2
+    options = parser.parse_args(given)
     try:
         status: int = options.run(options)
     except TorchjitError as error:  # of the user's words to the command: no traceback helps
