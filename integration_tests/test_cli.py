@@ -51,7 +51,7 @@ def test_info_and_usage(tmp_path: Path) -> None:
 
 def test_python_runs_the_package_and_no_command_lists_them(tmp_path: Path) -> None:
     done = _run("-m", "torchjit", cwd=tmp_path)
-    assert done.returncode == 2 and "doctor" in done.stdout and "explain" in done.stdout, done.stderr
+    assert done.returncode == 2 and "doctor" in done.stderr and "explain" in done.stderr, done.stderr
     assert _run("-m", "torchjit", "--version", cwd=tmp_path).stdout.strip()
 
 

@@ -18,8 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = sys.argv[1:] if arguments is None else arguments
     if not given:
-        parser.print_help()  # which lists the commands
-        return 2
+        parser.print_help(sys.stderr)  # which lists the commands; that one is missing is told below it
     options = parser.parse_args(given)
     try:
         status: int = options.run(options)
