@@ -191,15 +191,15 @@ def simple_calls() -> Iterator[tuple[Any, list[Any]]]:
         yield aten.permute.default, [x, [0, -1, 1, 2]]
         yield aten.select.int, [x, 0, -1]
         yield aten.select.int, [x, 3, 2]
-        for func, more in (
+        for packet, further in (
             (aten.relu, []), (aten.clone, []), (aten.clamp, [0]), (aten.clamp, [None, 1.5]), (aten.clamp_min, [0.5]), (aten.clamp_max, [1]),
             (aten.hardtanh, []), (aten.hardswish, []), (aten.triu, []), (aten.tril, [1]), (aten.constant_pad_nd, [[1, 2, 0, -1], 0.5]),
             (aten.index_select, [1, torch.empty(6, dtype=torch.int64)]),
         ):  # fmt: skip
-            if not (func is aten.hardswish and not x.is_floating_point()):
-                yield func.default, [x, *more]
-        for shape in ((1,), (6, 1, 1, 1, 1), x.shape):
-            yield aten.masked_fill.Scalar, [x, torch.empty(shape, dtype=torch.bool), 0.0]
+            if not (packet is aten.hardswish and not x.is_floating_point()):
+                yield packet.default, [x, *further]
+        for mask in ((1,), (6, 1, 1, 1, 1), x.shape):
+            yield aten.masked_fill.Scalar, [x, torch.empty(mask, dtype=torch.bool), 0.0]
 
 
 @pytest.mark.parametrize("device", [CPU, torch.device("cuda", 0)], ids=["cpu", "cuda"])
