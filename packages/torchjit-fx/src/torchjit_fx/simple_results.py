@@ -1,5 +1,5 @@
 """What some operators give, said without running them on fakes: those that torch takes apart into dozens of others only to know the sizes,
-and those at which it imports what a program does not need.
+and those at which it imports a package that the program does not need.
 
 A batch norm of a new shape took 15 to 30 ms so, and a network has 12 shapes and four such operators for each. Only the plainest calls are answered:
 dense tensors of one real dtype in their usual order. For all others torch is asked.
@@ -190,12 +190,12 @@ def _twin(t: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
 
 
-_IMPORTING = (
+_ASK_FOR_DEVICES = (
     "permute.default select.int clone.default relu.default clamp.default clamp_min.default clamp_max.default hardtanh.default "
     "hardswish.default masked_fill.Scalar triu.default tril.default constant_pad_nd.default index_select.default"
 )
-"""At these C++ hands out a fake that Python has not made. For the first one torch looks whether it is a DTensor, and imports
-`torch.distributed.tensor` for that: 0.2 to 0.7 s of the first capture of a program that has nothing to do with it."""
+"""In these C++ asks a fake for its device, which is a call of Python's. At the first such call torch looks whether it is for a DTensor, and
+imports `torch.distributed.tensor`: 0.2 to 0.7 s of the first capture of a program that has nothing to do with it."""
 
 
 def _overload(name: str) -> Overload:
@@ -204,7 +204,7 @@ def _overload(name: str) -> Overload:
 
 
 _RULES: dict[Overload, Callable[..., Known | None]] = {
-    **{func: functools.partial(_as_twins, func) for func in map(_overload, _IMPORTING.split())},
+    **{func: functools.partial(_as_twins, func) for func in map(_overload, _ASK_FOR_DEVICES.split())},
     _aten.native_batch_norm.default: _batch_norm,
     _aten._native_batch_norm_legit.default: _batch_norm,
     _aten._native_batch_norm_legit_no_training.default: _untrained_batch_norm,
