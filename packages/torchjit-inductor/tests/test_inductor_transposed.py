@@ -80,7 +80,7 @@ def test_rows_that_are_stored_across_are_so_in_whole_sectors() -> None:
 
 
 def test_rows_of_varying_size_that_are_stored_across_are_read_twice() -> None:
-    gm = make_fx(norm, tracing_mode="symbolic")(torch.empty(3, 50, 70))  # type: ignore[arg-type]
+    gm = make_fx(norm, tracing_mode="symbolic")(torch.empty(3, 50, 70))
     program = rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
     (kernel,) = map(merged, kernels_of(program))
     (size,) = kernel.inner[0].size.symbols

@@ -173,7 +173,7 @@ def _as_twins(func: Overload, *args: Value) -> Known | None:
     given = [value for value in args if isinstance(value, torch.Tensor)]
     if not all(_is_plain(t) and not t.is_conj() and _device(t) == _device(x) for t in given):
         return None
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # type: ignore[attr-defined,no-untyped-call]
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         twins = [_twin(value) if isinstance(value, torch.Tensor) else value for value in args]
         try:
             result = func(*twins)
