@@ -111,6 +111,21 @@ def test_doctor(capsys, monkeypatch, tmp_path):
     assert switched.state == "note" and "TORCH_COMPILE_DISABLE" in switched.detail and switched.cure
 
 
+def test_doctor_tells_that_sources_are_compiled_in_each_process(monkeypatch, tmp_path):
+    kept = tmp_path / "torch.pyc"
+    kept.touch()
+    for module in (torch, torchjit):
+        monkeypatch.setattr(module.__spec__, "cached", str(kept))
+    assert not list(doctor._bytecode())
+    monkeypatch.setattr(torch.__spec__, "cached", str(tmp_path / "there is none"))
+    (found,) = doctor._bytecode()
+    assert (
+        found.state == "note"
+        and "none is kept of torch: each" in found.detail
+        and "UV_COMPILE_BYTECODE=1" in found.cure
+    )
+
+
 def test_doctor_names_a_missing_compiler(tmp_path):
     """In a process of its own: what was found before stays found."""
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "TORCHJIT_CACHE_DIR": str(tmp_path / "cache")}

@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -101,6 +102,23 @@ def _packages() -> Iterator[Finding]:
             yield Finding(
                 module, "fail", str(error), "Reinstall the package on this machine: its C extension is of another one."
             )
+
+
+def _bytecode() -> Iterator[Finding]:
+    """Imported by this process, all modules have some, if Python may write it."""
+    without = [module.__name__ for module in (torch, torchjit) if not _is_kept(module)]
+    if without:
+        yield Finding(
+            "bytecode",
+            "note",
+            f"none is kept of {' and '.join(without)}: each process compiles their sources, which takes seconds",
+            "Unset PYTHONDONTWRITEBYTECODE; for folders that cannot be written set UV_COMPILE_BYTECODE=1 when they are installed (pip compiles by itself).",
+        )
+
+
+def _is_kept(module: types.ModuleType) -> bool:
+    spec = module.__spec__
+    return spec is not None and os.path.exists(spec.cached or "")
 
 
 def _kernels_on_cpus() -> Iterator[Finding]:
@@ -197,6 +215,7 @@ _CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _torch,
     _packages,
+    _bytecode,
     _gpu,
     _triton,
     _settings,
