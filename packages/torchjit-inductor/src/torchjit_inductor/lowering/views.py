@@ -438,12 +438,16 @@ def _flip(b: Builder, meta: TensorMeta, x: Lowered, dims: Sequence[int]) -> Lowe
 
 
 # ---------------------------------------------------------------------- several into one, and padding
+_MOST_JOINED = 8
+"""So many tensors are read where they are; more are joined by aten, and read once more by whoever wants the result."""
+
+
 @lowering("cat")
 def _cat(b: Builder, meta: TensorMeta, tensors: Sequence[Lowered], dim: int = 0) -> Lowered:
     # A 1-d tensor of size 0 is skipped whatever the other shapes are, as in eager.
     pieces = [t for t in tensors if not (len(t.sizes) == 1 and t.sizes[0].value == 0)]
     dim = dim_of(dim, len(meta.sizes))
-    if len(pieces) > 8:
+    if len(pieces) > _MOST_JOINED:
         raise NotLowered("cat of many tensors")
     starts = [constant(0)]
     for piece in pieces:
