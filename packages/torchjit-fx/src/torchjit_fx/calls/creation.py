@@ -37,20 +37,26 @@ def _make(call: Call) -> Raw:
     known = _of_known_tensors(call) if tensors else NotImplemented
     if known is not NotImplemented:
         return known
-    options = {name: value for name, value in call.kwargs.items() if name not in ("data", "obj")}
-    shape = _shape(data)
-    plain = len(call.args) <= of_tensor + 1 and options.keys() <= {"dtype", "device"}
-    numbers = list(_numbers(data))
-    if plain and shape is not None and len(varying) <= _MOST_NUMBERS:
-        if options.get("dtype") is None:
-            options["dtype"] = call.args[0].record.dtype if of_tensor else _dtype(call.domain, numbers)
-        if of_tensor and options.get("device") is None:
-            options["device"] = call.args[0].record.device
-        if all(_can_be_joined(t.record, options) for t in tensors):
+    numbers, shape = list(_numbers(data)), _shape(data)
+    if shape is not None and len(varying) <= _MOST_NUMBERS:
+        options = _options_of_parts(call, of_tensor, numbers)
+        if options is not None and all(_can_be_joined(t.record, options) for t in tensors):
             return _joined(call, numbers, shape, options)
     if tensors:
         raise call.broken(breaks.DATA_DEPENDENT, f"{call.name}() of a list with tensors")
     return _of_fixed_numbers(call)
+
+
+def _options_of_parts(call: Call, of_tensor: bool, numbers: list[Raw]) -> RawKwargs | None:
+    """Dtype and device with which each part of the result is made; None where the call has options beside these."""
+    options = {name: value for name, value in call.kwargs.items() if name not in ("data", "obj")}
+    if len(call.args) > of_tensor + 1 or not options.keys() <= {"dtype", "device"}:
+        return None
+    if options.get("dtype") is None:
+        options["dtype"] = call.args[0].record.dtype if of_tensor else _dtype(call.domain, numbers)
+    if of_tensor and options.get("device") is None:
+        options["device"] = call.args[0].record.device
+    return options
 
 
 def _of_known_tensors(call: Call) -> Raw:

@@ -444,16 +444,10 @@ def _persistent_plan(facts: Facts, block: int, tile: int = 2048, per_warp: int =
 def _column_plan(facts: Facts) -> TilePlan:
     """Programs of several columns."""
     kernel, large = facts.kernel, _large(facts)
-    short = _short_column_plan(facts, large)
-    if short is not None:
-        return short
+    special = _short_column_plan(facts, large) or _worked_column_plan(facts, large)
+    if special is not None:
+        return special
     size = iterations(kernel.inner).value
-    line = _line_of_columns(facts, large)
-    worked = _adds_one_tensor(facts, large) and facts.works(kernel.outer[-1], kernel.inner[-1])
-    if worked and (size is None or size > WORKED_ROWS) and _fills_many(facts, line):
-        x = Axis("x", kernel.outer[-1:], line)
-        warps = max(1, x.block * WORKED_ROWS // (32 * SPARSE))
-        return TilePlan(kernel.outer[:-1], (x, Axis("r", kernel.inner, WORKED_ROWS, looped=True)), num_warps=warps)
     columns, rows = _column_tile(facts, large)
     looped = size is None or size > rows
     axes: tuple[Axis, ...] = (Axis("x", kernel.outer[-1:], columns), Axis("r", kernel.inner, rows, looped=looped))
@@ -489,6 +483,18 @@ def _short_column_plan(facts: Facts, large: Sequence[tuple[str, Expr]]) -> TileP
     warps = max(columns * rows * itemsize * len(read) // WARP_BYTES, columns * itemsize // WARP_LINE, 1)
     axes = (Axis("x", facts.kernel.outer[-1:], columns), Axis("r", facts.kernel.inner, rows))
     return TilePlan(facts.kernel.outer[:-1], axes, num_warps=min(warps, 8))
+
+
+def _worked_column_plan(facts: Facts, large: Sequence[tuple[str, Expr]]) -> TilePlan | None:
+    """Few elements for a thread where each takes long functions before it is added up; None: they do not, or there is too little of it."""
+    kernel, size = facts.kernel, iterations(facts.kernel.inner).value
+    line = _line_of_columns(facts, large)
+    worked = _adds_one_tensor(facts, large) and facts.works(kernel.outer[-1], kernel.inner[-1])
+    if not worked or (size is not None and size <= WORKED_ROWS) or not _fills_many(facts, line):
+        return None
+    x = Axis("x", kernel.outer[-1:], line)
+    warps = max(1, line * WORKED_ROWS // (32 * SPARSE))
+    return TilePlan(kernel.outer[:-1], (x, Axis("r", kernel.inner, WORKED_ROWS, looped=True)), num_warps=warps)
 
 
 def _adds_far_rows(facts: Facts, large: Sequence[tuple[str, Expr]]) -> bool:

@@ -73,14 +73,11 @@ def rows_across(facts: Facts, size: int | None) -> Tile | None:
         None: nothing is stored across, programs have so many rows anyway, or there are few.
     """
     kernel = facts.kernel
-    if not kernel.outer or any(v.op in IN_ORDER for v in kernel.values):
+    rows = _rows_of_sectors(facts)
+    if not rows or facts.count([kernel.outer[-1]]) < rows or facts.count(kernel.outer) < rows * MULTIPROCESSORS:
         return None
-    last, inner = kernel.outer[-1], {v.symbol for v in kernel.inner}
-    stored = [s.buffer for s in kernel.stores if s.index.symbols & inner and facts.unit(s.index, last)]
-    rows = max((SECTOR // facts.buffers[name].dtype.itemsize for name in stored), default=0)
-    if not rows or facts.count([last]) < rows or facts.count(kernel.outer) < rows * MULTIPROCESSORS:
-        return None
-    matrices = sum(1 for v in facts.loads if v.symbols & inner and last.symbol in v.symbols)
+    last, inner = kernel.outer[-1].symbol, {v.symbol for v in kernel.inner}
+    matrices = sum(1 for v in facts.loads if v.symbols & inner and last in v.symbols)
     if size is None:
         columns = min(_READ_TWICE.columns, power_of_two(facts.count(kernel.inner)))
         return attrs.evolve(_READ_TWICE, columns=max(64, columns))
@@ -88,6 +85,16 @@ def rows_across(facts: Facts, size: int | None) -> Tile | None:
         return _READ_TWICE
     elements = rows * power_of_two(size)
     return Tile(rows, power_of_two(size), max(4, elements // PER_WARP)) if elements > ALREADY else None
+
+
+def _rows_of_sectors(facts: Facts) -> int:
+    """So many elements that are stored across the rows are a sector; 0: none are, or the order of the elements counts."""
+    kernel = facts.kernel
+    if not kernel.outer or any(v.op in IN_ORDER for v in kernel.values):
+        return 0
+    inner = {v.symbol for v in kernel.inner}
+    stored = [s.buffer for s in kernel.stores if s.index.symbols & inner and facts.unit(s.index, kernel.outer[-1])]
+    return max((SECTOR // facts.buffers[name].dtype.itemsize for name in stored), default=0)
 
 
 def columns_outside(facts: Facts) -> Facts | None:
