@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def ready(workers: Workers) -> None:
     assert workers._idle
 
 
-def test_a_process_compiles_what_this_one_does_and_its_errors_are_raised_here() -> None:
+def test_a_process_compiles_what_this_one_does_and_its_errors_are_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(1)
     workers.start()
     ready(workers)
@@ -64,6 +65,13 @@ def test_a_process_compiles_what_this_one_does_and_its_errors_are_raised_here() 
 
     process.send_signal(signal.SIGSTOP)  # busy, as far as this process can tell
     outcome: list[object] = []
+    asked = threading.Event()
+
+    def noted(*message: Any) -> None:
+        write_message(*message)
+        asked.set()
+
+    monkeypatch.setattr(workers_module, "write_message", noted)
 
     def run() -> None:
         try:
@@ -73,8 +81,7 @@ def test_a_process_compiles_what_this_one_does_and_its_errors_are_raised_here() 
 
     thread = threading.Thread(target=run)
     thread.start()
-    while workers._idle:
-        time.sleep(0.01)
+    assert asked.wait(60)  # one that ends before it is asked has only run out of work
     assert workers.assemble(*request(6.5))[0] == "doubled"  # meanwhile here
     process.kill()
     thread.join(60)
