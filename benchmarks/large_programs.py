@@ -39,7 +39,7 @@ Run = Callable[[], Any]
 SYSTEMS = ("eager", "torch", "torchjit")
 
 
-def _programs(groups: list[str], seed: int, only: str | None) -> list[Program]:
+def _programs(groups: list[str], seed: int, only: list[str]) -> list[Program]:
     counts = {"operators": 100, "chains": 100, "networks": 50}
     found = [
         p
@@ -48,7 +48,7 @@ def _programs(groups: list[str], seed: int, only: str | None) -> list[Program]:
             large_program_list.table() if group == "table" else large_program_list.drawn(group, seed, counts[group])
         )
     ]
-    return [p for p in found if only is None or only in f"{p.kind} {p.name}"]
+    return [p for p in found if not only or any(text in f"{p.kind} {p.name}" for text in only)]
 
 
 def _own_function(number: int, module: torch.nn.Module) -> Callable[..., Any]:
@@ -330,7 +330,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", nargs="+", default=["table"], choices=["table", "operators", "chains", "networks"])
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--only", help="programs whose class and name contain this text")
+    parser.add_argument(
+        "--only", nargs="+", default=[], help="programs whose class and name contain one of these texts"
+    )
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
     parser.add_argument("--mode", default="default")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
