@@ -144,7 +144,7 @@ def test_a_stale_name_is_noticed(stale: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("tool", ["write_reasons", "write_settings", "write_interfaces"])
+@pytest.mark.parametrize("tool", ["write_reasons", "write_settings", "write_interfaces", "write_lowerings"])
 def test_generated_pages_are_current(tool: str) -> None:
     done = forked.run([sys.executable, str(ROOT / "tools" / f"{tool}.py"), "--check"])
     assert done.returncode == 0, done.stderr

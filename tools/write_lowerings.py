@@ -1,22 +1,26 @@
-"""Write docs/lowerings.md: which aten ops become kernels, and which core ops are called through aten.
+"""Write docs/lowerings.md: which aten ops become kernels, which are taken apart, and which core ops are called through aten.
 
-uv run python tools/write_lowerings.py
+uv run python tools/write_lowerings.py [--check]
+
+The page is that of one version of torch, which it names; with another one `--check` has nothing to compare.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import torch
+from page_writer import DOCS, write_or_check
 
 import torchjit_aot
 import torchjit_inductor.lowering.graph  # noqa: F401  # fills the table
 from torchjit_inductor.lowering.registry import LOWERINGS
 
-PAGE = Path(__file__).parent.parent / "docs" / "lowerings.md"
+PAGE = DOCS / "lowerings.md"
+WRITTEN_FOR = f"Written by `tools/write_lowerings.py` for torch {torch.__version__.split('+')[0]}"
 
 
 def core_ops() -> list[Any]:
@@ -40,32 +44,47 @@ def defined(fn: Any) -> Any:
     return fn.func if isinstance(fn, functools.partial) else fn
 
 
-def main() -> None:
-    """Write the page."""
+def render() -> str:
+    """The page."""
     table: dict[str, list[str]] = defaultdict(list)
     for op, fn in LOWERINGS.items():
         table[defined(fn).__module__.rsplit(".", 1)[-1]].append(short(op))
     decomposed = torchjit_aot.default_decompositions()
+    apart = sorted(short(op) for op in decomposed if op not in LOWERINGS)
     core = core_ops()
     left = sorted(short(op) for op in core if op not in LOWERINGS and op not in decomposed)
     lines = [
         "# Lowerings",
         "",
-        f"Written by `tools/write_lowerings.py` for torch {torch.__version__.split('+')[0]}. An op of the first table becomes part of a kernel; a lowering may still",
-        "leave single calls to aten (dtypes, symbolic sizes: it raises `NotLowered` with the reason). What is in neither list is",
-        "called through aten in the host program, and stops fusion there; so are convolutions, whose lowerings choose a layout only.",
+        f"{WRITTEN_FOR}. An op of the first table becomes part of a kernel; a lowering may still",
+        "leave single calls to aten (dtypes, symbolic sizes: it raises `NotLowered` with the reason). An op of the second list is taken apart,",
+        "as a rule into ops of the first, before the joint graph is cut. All others are called through aten in the host program, and stop fusion there;",
+        "so are convolutions, whose lowerings choose a layout only. How one is added: [Your first change](first-change.md#your-third-the-kernel-of-an-operator).",
         "",
         "| module of `torchjit_inductor.lowering` | ops |",
         "|---|---|",
         *(f"| {module} | {', '.join(sorted(ops))} |" for module, ops in sorted(table.items())),
+        "",
+        f"## Ops that are taken apart ({len(apart)})",
+        "",
+        "By `torchjit_aot.default_decompositions`, which knows more ops: those of the first table stay whole for this compiler.",
+        "",
+        ", ".join(apart),
         "",
         f"## Core ATen ops that are called through aten ({len(left)} of {len(core)})",
         "",
         ", ".join(left),
         "",
     ]  # fmt: skip
-    PAGE.write_text("\n".join(lines))
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Write or check the page; returns the exit status."""
+    if "--check" in sys.argv and WRITTEN_FOR not in PAGE.read_text():
+        return 0
+    return write_or_check(PAGE, render())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

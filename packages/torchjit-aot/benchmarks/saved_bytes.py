@@ -1,6 +1,6 @@
 """What the forward saves for the backward, beside torch.compile's default partition of the same graph.
 
-    python packages/torchjit-aot/benchmarks/saved_bytes.py [--models bert_base ...] [--histograms] [--list] [--small]
+    uv run --group models python packages/torchjit-aot/benchmarks/saved_bytes.py [--models bert_base ...] [--histograms] [--list] [--small]
 
 Attention is without dropout, so that the flash kernels are used as they are on a GPU.
 Everything is fake: nothing is computed, and sizes are those of a real training step. Dynamo captures the model once;
