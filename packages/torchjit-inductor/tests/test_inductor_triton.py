@@ -80,6 +80,9 @@ CASES: dict[str, Case] = {
     "limited_positions": _case(
         lambda x: x[:, (torch.arange(11, device=x.device) * 0.6 - 1.5).long().clamp(0, 4) + 1], (3, 6)
     ),
+    "joined_many": _case(
+        lambda *xs: torch.cat([*xs[:8], xs[8].exp()], 1).relu() + 1, *[(3, 1 + k % 3, 7) for k in range(9)]
+    ),
     "flip_pad": _case(lambda x: F.pad(x.flip(0), (1, 2), value=3.0), (6, 10)),
     "where_compare": _case(lambda x, y: torch.where((x > y) & (x < 1), x, y.neg()), (100,), (100,)),
     "integers": _case(lambda x, y: (x // 3, x % 3, (x * y).abs() - 1), ((50,), I32), ((50,), I32)),
@@ -298,6 +301,11 @@ def test_every_case_becomes_kernels(name: str) -> None:
         # Lanes beyond the end compute positions, too, and may stop no program. The two rows of a tile are rows.
         if "in_second_row" not in source:
             assert all("mask=" in line for line in source.splitlines() if "device_assert" in line and "_mask" in source)
+
+
+def test_many_tensors_are_joined_by_who_reads_them_where_they_are() -> None:
+    program = program_of(CASES["joined_many"])
+    assert [len(kernel.reads) for kernel in kernels_of(program)] == [1, 9]
 
 
 def test_what_has_few_bits_is_not_rounded_and_places_are_compared_in_32_bits() -> None:

@@ -438,8 +438,10 @@ def _flip(b: Builder, meta: TensorMeta, x: Lowered, dims: Sequence[int]) -> Lowe
 
 
 # ---------------------------------------------------------------------- several into one, and padding
-_MOST_JOINED = 8
-"""So many tensors are read where they are; more are joined by aten, and read once more by whoever wants the result."""
+_MOST_COMPUTED = 8
+"""So many tensors are joined by who reads the result, which computes them there."""
+_MOST_READ = 64
+"""On GPUs, so many that are in memory are read there by who reads the result. More are joined by aten, and read once more."""
 
 
 @lowering("cat")
@@ -447,8 +449,10 @@ def _cat(b: Builder, meta: TensorMeta, tensors: Sequence[Lowered], dim: int = 0)
     # A 1-d tensor of size 0 is skipped whatever the other shapes are, as in eager.
     pieces = [t for t in tensors if not (len(t.sizes) == 1 and t.sizes[0].value == 0)]
     dim = dim_of(dim, len(meta.sizes))
-    if len(pieces) > _MOST_JOINED:
-        raise NotLowered("cat of many tensors")
+    if len(pieces) > _MOST_COMPUTED:
+        if len(pieces) > _MOST_READ or meta.device.type != "cuda":
+            raise NotLowered("cat of many tensors")
+        pieces = [b.materialize(piece) for piece in pieces]
     starts = [constant(0)]
     for piece in pieces:
         starts.append(starts[-1] + piece.sizes[dim])
