@@ -71,6 +71,15 @@ def _compiled(system: str, number: int, module: torch.nn.Module, mode: str) -> C
     return torchjit.compile(call, mode=mode)  # type: ignore[no-any-return]
 
 
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy whose recurrent layers have their weights side by side, as cuDNN wants them and as layers that were not copied do."""
+    copied = copy.deepcopy(module)
+    for layer in copied.modules():
+        if isinstance(layer, torch.nn.RNNBase):
+            layer.flatten_parameters()
+    return copied
+
+
 class _Prepared:
     """A program with its compiled forms; inputs are drawn when it is timed, so that waiting programs hold parameters alone."""
 
@@ -83,7 +92,7 @@ class _Prepared:
         torch.manual_seed(number)
         module, inputs = program.make(self.sizes)
         # Batch norms change their module: each system has its own.
-        self.modules = {s: copy.deepcopy(module) for s in options.systems}
+        self.modules = {s: _copied(module) for s in options.systems}
         self.calls = {s: _compiled(s, number, m, options.mode) for s, m in self.modules.items()}
         for system in options.systems:
             self._first_call(system, inputs)
