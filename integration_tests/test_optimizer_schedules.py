@@ -112,3 +112,27 @@ def test_a_compiled_training_step_follows_the_schedule(optimizer: str, backend: 
     (want, _), (got, fast) = run(False), run(True)
     equal(want, got)
     assert max(regions(fast)) <= 3, fast.compiled.stats
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "ASGD", "SGD"])
+@pytest.mark.parametrize("foreach", [None, False, True])
+def test_a_warm_up_that_begins_with_a_rate_of_zero(name: str, foreach: bool | None) -> None:
+    """The rows of an embedding that no token used have gradients and averages of 0: 0 / 0 must not come out."""
+    tables = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        table = nn.Embedding(4, 2)
+        optimizer = getattr(torch.optim, name)(table.parameters(), lr=0.01, foreach=foreach)
+        schedule = LambdaLR(optimizer, lambda step: min(1.0, step / 2))
+
+        def step(rows: torch.Tensor) -> None:
+            table(rows).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        once = torchjit.compile(step) if compiled else step
+        for _ in range(3):
+            once(torch.tensor([0, 2]))
+            schedule.step()
+        tables.append(table.weight.detach())
+    torch.testing.assert_close(tables[1], tables[0], rtol=1e-6, atol=1e-9)

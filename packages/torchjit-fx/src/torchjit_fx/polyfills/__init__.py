@@ -21,6 +21,7 @@ from torch._compile import _disable_dynamo
 from torch._functorch import eager_transforms
 from torch._functorch import vmap as vmap_module
 from torch.distributions import Distribution
+from torch.optim import adam as adam_module
 from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _device as device_module
 from torch.utils.hooks import BackwardHook, RemovableHandle
@@ -49,7 +50,12 @@ from torchjit_fx.polyfills.hooks import (
     setup_input_hook,
     setup_output_hook,
 )
-from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
+from torchjit_fx.polyfills.optimizer import (
+    adam_one_by_one,
+    captured_step,
+    group_tensors_by_device_and_dtype,
+    step_without_gradients,
+)
 from torchjit_fx.polyfills.small import (
     InferenceBlock,
     WithoutDispatch,
@@ -84,6 +90,13 @@ def _copy(function: types.FunctionType) -> Function:
     )
     made.__kwdefaults__ = function.__kwdefaults__
     return made_by(functools.update_wrapper(made, function, updated=()), copy_behind, function)
+
+
+@functools.cache
+def _renamed_copy_of(function: types.FunctionType) -> Function:
+    made = _copy(function)
+    made.__qualname__ += ".copy"  # it is known by its name
+    return made
 
 
 @maker
@@ -162,11 +175,13 @@ _STEP_CODE = _decorate(lambda: None).__code__
 _disable: Value = _disable_dynamo
 _DISABLING_CODE = _disable(lambda: None).__code__
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
+_adam: Value = adam_module._single_tensor_adam
 _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
     (_SHAPES, "is_nested_int"): is_nested_int,
     (_SHAPES, "has_free_unbacked_symbols"): has_free_unbacked_symbols,
     ("torch.fx.traceback", "annotate"): NoAnnotation,
     ("torch._dynamo.decorators", "mark_static"): mark_nothing,
+    ("torch.optim.adam", "_single_tensor_adam"): adam_one_by_one(_renamed_copy_of(_adam)),
     ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): call_flex_attention,
 }
 
@@ -194,13 +209,6 @@ _REBUILDING_MODULES = frozenset(
     for name in ("fusion", "parametrizations", "parametrize", "prune", "spectral_norm", "weight_norm")
 )
 """Their functions give a module another class, other parameters and hooks: what cannot be followed there would break many times."""
-
-
-@functools.cache
-def _renamed_copy_of(function: types.FunctionType) -> Function:
-    made = _copy(function)
-    made.__qualname__ += ".copy"  # it is known by its name
-    return made
 
 
 _UNSWITCHED_STEPS = frozenset(f"{name}.step" for name in ("Adafactor", "Muon", "SparseAdam"))

@@ -9,7 +9,7 @@ import torch
 from torchjit_fx.intrinsics import Value, refuse
 from torchjit_fx.leaves import Function
 
-__all__ = ["captured_step", "group_tensors_by_device_and_dtype", "step_without_gradients"]
+__all__ = ["adam_one_by_one", "captured_step", "group_tensors_by_device_and_dtype", "step_without_gradients"]
 
 
 def captured_step(step: Function) -> Function:
@@ -41,6 +41,55 @@ def step_without_gradients(step: Function) -> Function:
     def run(*args: Value, **kwargs: Value) -> Value:
         with torch.no_grad():
             return step(*args, **kwargs)
+
+    return run
+
+
+def adam_one_by_one(original: Function) -> Function:
+    """What is interpreted instead of `_single_tensor_adam`, which `Adam` and `AdamW` call where they do not work on lists.
+
+    With step counts in tensors `original` divides by the learning rate: where a schedule begins with a rate of 0, averages of 0
+    (an embedding's row that no token used) would give 0 / 0. Here the rate is a factor, as it is in eager PyTorch.
+    """
+
+    def run(
+        params: Value,
+        grads: Value,
+        exp_avgs: Value,
+        exp_avg_sqs: Value,
+        max_exp_avg_sqs: Value,
+        state_steps: Value,
+        grad_scale: Value,
+        found_inf: Value,
+        **settings: Value,
+    ) -> None:
+        beta1, beta2, lr = settings["beta1"], settings["beta2"], settings["lr"]
+        unusual = [settings[name] for name in ("differentiable", "has_complex")] + [not settings["capturable"]]
+        if any(unusual) or isinstance(beta1, torch.Tensor) or isinstance(beta2, torch.Tensor):
+            original(
+                params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, grad_scale, found_inf, **settings
+            )
+            return
+        if isinstance(lr, torch.Tensor) and lr.dim() > 0:
+            lr = lr.squeeze()
+        for i, param in enumerate(params):
+            grad, average, square, step = grads[i], exp_avgs[i], exp_avg_sqs[i], state_steps[i]
+            if settings["maximize"]:
+                grad = -grad
+            step += 1
+            decay = settings["weight_decay"]
+            if decay != 0 and settings["decoupled_weight_decay"]:
+                param.mul_(1 - lr * decay)
+            elif decay != 0:
+                grad = grad.add(param, alpha=decay)
+            average.lerp_(grad, 1 - beta1)
+            square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+            if settings["amsgrad"]:
+                max_exp_avg_sqs[i].copy_(torch.maximum(max_exp_avg_sqs[i], square))
+                square = max_exp_avg_sqs[i]
+            size = lr / (1 - beta1**step)
+            width = (square.sqrt() / (1 - beta2**step).sqrt()).add_(settings["eps"])
+            param.addcdiv_(average * -size, width)
 
     return run
 
