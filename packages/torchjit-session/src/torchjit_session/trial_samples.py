@@ -76,10 +76,7 @@ class ThreadClock:
 
 @final
 class EventClock:
-    """Time that passes on a GPU's current stream. The host waits for the end of each timed call: there are few of them.
-
-    Not tried on a GPU yet: docs/design/0035-never-slower.md.
-    """
+    """Time that passes on a GPU's current stream. The host waits for the end of each timed call: there are few of them."""
 
     def now(self) -> Any:
         """An event, recorded on the current stream."""
