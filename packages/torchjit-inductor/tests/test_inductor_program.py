@@ -287,6 +287,16 @@ def test_data_dependent_graphs_are_interpreted() -> None:
     assert graph.source or seen[0]["reason"] == "TJ-IND-002"
 
 
+def test_a_device_without_a_code_generator_is_told() -> None:
+    inputs = (torch.empty(5, device="meta"),)
+    gm = trace(lambda x: x.exp() + 1, inputs)
+    seen: list[dict[str, Any]] = []
+    with events.listen(lambda kind, fields: seen.append(fields) if kind == "fallback" else None):
+        graph = Inductor(InductorSettings(cache_dir=cache_dir()))(gm, inputs)
+    assert graph(*inputs)[0].device.type == "meta"
+    assert [(f["reason"], f["detail"]) for f in seen] == [("TJ-IND-004", "no code generator for meta")]
+
+
 def test_no_compiler_warns_once_and_gives_eager_results() -> None:
     inductor = Inductor(InductorSettings(cache_dir=cache_dir(), compiler="no-such-compiler"))
     inputs = (sample(7),)

@@ -87,6 +87,11 @@ _KEPT_BLOCKS = (3, 4, 6)
 
 
 @final
+class _NoCodeGenerator(GraphNotSupported):
+    """A kernel would be for a device that nothing is generated for."""
+
+
+@final
 class Inductor:
     """Compiles functional ATen graphs to kernels; a `GraphCompiler`.
 
@@ -136,7 +141,8 @@ class Inductor:
         try:
             return self._generated(gm, kind, name, device, graph)
         except GraphNotSupported as refusal:
-            return self._interpreted(gm, DATA_DEPENDENT, str(refusal), graph, str(refusal))
+            why = NO_BACKEND if isinstance(refusal, _NoCodeGenerator) else DATA_DEPENDENT
+            return self._interpreted(gm, why, str(refusal), graph, str(refusal))
         except CompilerMissing as missing:
             let_through()
             if failures_are_raised():
@@ -362,7 +368,7 @@ class Inductor:
                 raise CompilerMissing(f"Triton cannot be imported: {error}") from None
             self._backends[kind] = TritonBackend(self.settings)
         if kind not in self._backends:
-            raise GraphNotSupported(f"no code generator for {kind}")
+            raise _NoCodeGenerator(f"no code generator for {kind}")
         return self._backends[kind]
 
     def _interpreted(
