@@ -10,7 +10,7 @@ import attrs
 import torch
 from torch import fx
 
-from torchjit_core.events import emit
+from torchjit_core.events import emit_fallback
 from torchjit_core.reasons import MissingPackage, UserError, reason
 from torchjit_session.backend_calls import Backend
 
@@ -101,7 +101,7 @@ def _never_draws(node: fx.Node) -> bool:
 
 def tell_refusal(name: str, detail: str) -> None:
     """Tell reports and logs that a graph runs by eager operators."""
-    emit("fallback", reason=NOT_TAKEN.id, headline=NOT_TAKEN.headline, detail=f"{name}: {detail}")
+    emit_fallback(NOT_TAKEN, f"{name}: {detail}")
 
 
 def entry_of(module: str, name: str) -> Any:

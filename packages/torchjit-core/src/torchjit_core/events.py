@@ -11,7 +11,10 @@ import contextvars
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
+
+if TYPE_CHECKING:
+    from torchjit_core.reasons import Reason
 
 __all__ = [
     "ACTIVITY_END",
@@ -21,6 +24,7 @@ __all__ = [
     "bytecode_wanted_by",
     "current_compile_id",
     "emit",
+    "emit_fallback",
     "emit_lazy",
     "listen",
     "listening",
@@ -93,6 +97,11 @@ def emit(kind: str, **fields: Any) -> None:
                     if not hasattr(error, "__torchjit_listener__"):
                         error.__torchjit_listener__ = listener  # type: ignore[attr-defined]
                     raise
+
+
+def emit_fallback(why: Reason, detail: str, **fields: Any) -> None:
+    """Tell that something runs by a slower way than the one that was meant, and why: a `fallback` event."""
+    emit("fallback", reason=why.id, headline=why.headline, detail=detail, **fields)
 
 
 def emit_lazy(kind: str, make: Callable[[], dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from typing import final
 
 import attrs
 
-from torchjit_core.events import emit, note, raised_by_listener
+from torchjit_core.events import emit_fallback, note, raised_by_listener
 from torchjit_core.handlers import let_through
 from torchjit_core.reasons import InvalidIR, Reason, TorchjitError
 from torchjit_core.user_warnings import warn_user
@@ -105,7 +105,7 @@ def degraded(
             raise error
         raise InvalidIR(why, detail) from error
     note("fallback", reason=why.id, detail=detail, repeats=repeats)
-    emit("fallback", reason=why.id, headline=why.headline, detail=detail, **of)
+    emit_fallback(why, detail, **of)
     if policy.reports(cause_of(why, error)):
         warn_user(str(InvalidIR(why, detail)))
 

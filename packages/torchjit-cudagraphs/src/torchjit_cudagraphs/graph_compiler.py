@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 import attrs
 import torch
 
-from torchjit_core.events import emit
+from torchjit_core.events import emit_fallback
 from torchjit_cudagraphs.padded import Batch, find_batch
 from torchjit_cudagraphs.partition import Chain, Split, line_of, split, tell_split
 from torchjit_cudagraphs.record import record
@@ -109,7 +109,7 @@ class RecordingCompiler:
 
 
 def _tell_no_batch(name: str, detail: str) -> None:
-    emit("fallback", reason=NO_BATCH.id, headline=NO_BATCH.headline, detail=f"{name}: {detail}")
+    emit_fallback(NO_BATCH, f"{name}: {detail}")
 
 
 def _internal(gm: torch.fx.GraphModule, kind: Kind) -> frozenset[int]:

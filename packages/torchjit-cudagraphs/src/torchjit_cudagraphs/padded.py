@@ -9,7 +9,7 @@ import attrs
 import torch
 import torch.fx
 
-from torchjit_core.events import emit
+from torchjit_core.events import emit_fallback
 from torchjit_cudagraphs.partition import lies_in_input
 from torchjit_cudagraphs.recordable import LARGER_THAN_ALL, ROWS_MIX, Recordable, run_compiled
 from torchjit_torch.operators import draws
@@ -154,7 +154,7 @@ class Padded:
         if size is None and not self._told:
             self._told = True
             detail = f"{count} rows, the largest size is {self.sizes[-1]}"
-            emit("fallback", reason=LARGER_THAN_ALL.id, headline=LARGER_THAN_ALL.headline, detail=detail)
+            emit_fallback(LARGER_THAN_ALL, detail)
         if size == count:
             exact: Sequence[Any] = self.recorded.boxed(inputs)
             return exact
@@ -193,7 +193,7 @@ class Padded:
             return results
         self._mixes = True
         detail = f"{count} rows filled up to {size} gave other results than {count} rows"
-        emit("fallback", reason=ROWS_MIX.id, headline=ROWS_MIX.headline, detail=detail)
+        emit_fallback(ROWS_MIX, detail)
         return want
 
 

@@ -15,7 +15,7 @@ import attrs
 import torch
 import torch.fx
 
-from torchjit_core.events import emit
+from torchjit_core.events import emit_fallback
 from torchjit_core.reasons import reason
 from torchjit_cudagraphs.recordable import run_compiled
 from torchjit_torch.operators import aliases_operand, draws, is_mutable
@@ -556,4 +556,4 @@ def tell_split(parts: Split, name: str) -> None:
     captured = sum(piece.captured for piece in parts.pieces)
     more = f"; and {len(whys) - 4} more" if len(whys) > 4 else ""
     detail = f"{name}: {captured} of {len(parts.pieces)} pieces are captured; outside: {'; '.join(whys[:4])}{more}"
-    emit("fallback", reason=IN_PIECES.id, headline=IN_PIECES.headline, detail=detail)
+    emit_fallback(IN_PIECES, detail)

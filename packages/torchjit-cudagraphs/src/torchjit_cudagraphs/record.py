@@ -11,7 +11,7 @@ from typing import Any, final
 import attrs
 import torch
 
-from torchjit_core.events import activity, current_compile_id, emit, phase
+from torchjit_core.events import activity, current_compile_id, emit, emit_fallback, phase
 from torchjit_core.failures import current_policy, degraded
 from torchjit_core.reasons import Reason
 from torchjit_cudagraphs.holders import describe_holders
@@ -104,7 +104,7 @@ def record(
         raise ValueError("capture_sizes and batch go together")
     why = refusal(compiled, example_inputs, "cuda" if pool is None else pool.driver.device_type, names)
     if why is not None:
-        _emit_fallback(*why)
+        emit_fallback(*why)
         return compiled
     recorded = Recorded(compiled, chosen, internal, fixed_layouts, pool, names, name, takes_saved)
     return recorded if batch is None else Padded(recorded, compiled, chosen.capture_sizes, batch)
@@ -369,7 +369,7 @@ class Recorded:
     def _tell(self, why: Reason, detail: str) -> None:
         if why.id not in self._told:
             self._told.add(why.id)
-            _emit_fallback(why, detail, **self._of)
+            emit_fallback(why, detail, **self._of)
 
 
 def _pays(plain: float, replays: Sequence[float], copied: int) -> bool | None:
@@ -413,10 +413,6 @@ def _bury(recordings: dict[_Key, list[Recording]]) -> None:
     for versions in recordings.values():
         for recording in versions:
             recording.pool.bury([recording.replay])
-
-
-def _emit_fallback(why: Reason, detail: str, **of: Any) -> None:
-    emit("fallback", reason=why.id, headline=why.headline, detail=detail, **of)
 
 
 @attrs.define

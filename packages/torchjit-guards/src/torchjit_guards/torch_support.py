@@ -103,7 +103,7 @@ def raw_reads() -> layout.Layout | None:
         layout.verify(found)
     except layout.CalibrationError as error:
         set_tensor_layout()
-        events.emit("fallback", reason=NO_RAW_READS.id, headline=NO_RAW_READS.headline, detail=str(error))
+        events.emit_fallback(NO_RAW_READS, str(error))
         return None
     return found
 

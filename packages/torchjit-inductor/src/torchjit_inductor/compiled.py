@@ -262,7 +262,7 @@ class Inductor:
             for kernel in group:
                 why = refusals[kernel.name]
                 if why is not None:
-                    events.emit("fallback", reason=KERNEL_REFUSED.id, headline=KERNEL_REFUSED.headline, detail=why)
+                    events.emit_fallback(KERNEL_REFUSED, why)
                 made = results[kernel.name] if why is None else evaluated(kernel)
                 compiled[made.name] = made
                 origins = [f"{o.node} = {o.op}  {o.source}".rstrip() for o in kernel.origins]
@@ -336,8 +336,7 @@ class Inductor:
                 hints = _hints_of_inputs(node.graph)
                 return self._backend(places[0].device.type).attention(call, places, metas, hints, backward=backward)
             except NotLowered as refusal:
-                emitted = {"reason": NO_ATTENTION.id, "headline": NO_ATTENTION.headline, "detail": str(refusal)}
-                events.emit("fallback", **emitted)
+                events.emit_fallback(NO_ATTENTION, str(refusal))
                 return None
 
         return kernels
@@ -380,7 +379,7 @@ class Inductor:
         not_recordable: str | None,
     ) -> CompiledGraph:
         """Run the graph op by op, as fx generated it."""
-        events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
+        events.emit_fallback(why, detail)
         spaces = "|".join(sorted(ONLY_COMPUTE))
         writes = re.compile(rf"torch\.ops\.(aten\.copy_\.|(?!({spaces})\.))")
         lines = enumerate(gm.code.split("\n"), 1)

@@ -119,7 +119,7 @@ class Failures:
             return
         self._remove(made)
         counters["fallback"][why.headline] += 1
-        events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
+        events.emit_fallback(why, detail)
         warn_user(str(error))
 
     def invalidate(self, why: Reason, detail: str) -> None:
@@ -163,8 +163,7 @@ class Failures:
     def _run_eagerly(self, error: TorchjitError, detail: str | None = None) -> None:
         self.given_up = str(error)
         self._door.sealed = not self._door.entries()
-        said = error.detail if detail is None else detail
-        events.emit("fallback", reason=error.reason.id, headline=error.reason.headline, detail=said)
+        events.emit_fallback(error.reason, error.detail if detail is None else detail)
 
     def _remove(self, made: Specialization) -> None:
         for entry in self._door.entries():

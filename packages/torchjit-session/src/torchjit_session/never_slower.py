@@ -151,7 +151,7 @@ def tell_fault(name: str, policy: FailurePolicy, error: Exception) -> None:
     if policy.raises:
         raise InvalidIR(FAULT, detail) from error
     counters["fallback"][FAULT.headline] += 1
-    events.emit("fallback", reason=FAULT.id, headline=FAULT.headline, detail=detail)
+    events.emit_fallback(FAULT, detail)
     told = InvalidIR(FAULT, f"{detail}\n{''.join(traceback.format_exception(error))}")
     if policy.reports(cause_of(FAULT, error)):
         warn_user(str(told))

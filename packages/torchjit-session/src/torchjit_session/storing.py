@@ -320,9 +320,7 @@ def _told_later(part: Deferred[_T], what: str) -> _T | None:
         return part.get()
     except Exception as error:
         _pass_on(error)
-        events.emit(
-            "fallback", reason=FAILED.id, headline=FAILED.headline, detail=f"{what}: {type(error).__name__}: {error}"
-        )
+        events.emit_fallback(FAILED, f"{what}: {type(error).__name__}: {error}")
         return None
 
 
