@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from torchjit_core.storing import NotStorable
 from torchjit_store.finder import Finder, Stale
 from torchjit_store.fingerprints import mro
 from torchjit_store.origins import Origins
+from torchjit_store.search import Search
 
 NAME = "store_origins_program"
 
@@ -333,6 +335,14 @@ def test_roots_lead_to_what_no_module_holds() -> None:
         Finder(table, [lambda x: x])
     with pytest.raises(Stale, match="arguments"):
         Finder(table)
+
+
+def test_what_a_factory_gave_to_a_global_object_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that reads `os.environ` relies on the function that encodes the name; torch and transformers hold more than is searched."""
+    monkeypatch.setattr(Search, "_LIMIT", 0)
+    encode = os.environ.encodekey  # type: ignore[attr-defined]
+    table, (found,) = stored_below([], [encode])
+    assert Finder(table).find(found) is encode
 
 
 def stored_below(roots: list[Any], objects: list[Any]) -> tuple[Any, list[Any]]:

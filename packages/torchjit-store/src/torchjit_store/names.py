@@ -111,6 +111,17 @@ def _other_names(function: FunctionType) -> Iterator[tuple[str, tuple[str, ...]]
     for module in dict.fromkeys((str(function.__module__), *holders)):
         space = namespace(sys.modules.get(module))
         yield from ((module, (name,)) for name, value in list(space.items()) if value is function)
+    if "<locals>" in qualname and type(function.__module__) is str:
+        yield from _inside_of_globals(function, function.__module__)
+
+
+def _inside_of_globals(function: FunctionType, module: str) -> Iterator[Way]:
+    """What a factory gave to an object that is a global, as the functions that `os.environ` encodes with. The search would look into
+    whole libraries before it."""
+    for name, value in list(namespace(sys.modules.get(module)).items()):
+        inside = {} if issubclass(type(value), type | types.ModuleType) else namespace(value)
+        if type(inside) is dict:
+            yield from ((module, (name, key)) for key, held in list(inside.items()) if held is function)
 
 
 def _modules_over(space: Mapping[str, Any]) -> list[str]:
