@@ -155,3 +155,35 @@ def test_state_of_an_optimizer_is_emptied_behind_a_break() -> None:
     for _ in range(2):
         compiled(model, optimizer, torch.ones(4))
         assert not optimizer.state
+
+
+def test_tuples_of_classes_and_objects_that_are_keys() -> None:
+    """Parts of such a tuple are the class and the object themselves, whether the key is read or looked up."""
+    part, weight = Plain(), torch.nn.Parameter(torch.ones(1))
+    table: dict[Any, int] = {(Plain, 3): 2, (KNOWN, (int, "x")): 3, (part, 1): 5, (weight, "w"): 7}
+    pairs = {(Plain, torch.sin), (int, torch.cos)}
+
+    def f(x: Tensor) -> Any:
+        found = [(k[0] is Plain, k[0] is part, k[0] is weight, v) for k, v in table.items()]
+        found += [issubclass(bool, k[1][0]) for k in table if type(k[1]) is tuple]
+        for cls, function in sorted(pairs, key=str):
+            x = function(x) if issubclass(bool, cls) else x
+        for k in table:
+            x = x * k[0] if k[0] is weight else x
+        return x, found, table[Plain, 3], table[part, 1], table[weight, "w"], (Plain, 4) in table, (int, torch.sin) in pairs
+
+    run = torchjit.compile(f, fullgraph=True, backend="eager")
+    for _ in range(2):
+        assert run(torch.ones(1)) == f(torch.ones(1))
+
+
+def test_divergence_of_distributions_whose_formula_is_not_known_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kl_divergence` looks for its formula among pairs of classes, once."""
+    monkeypatch.setattr(torch.distributions.kl, "_KL_MEMOIZE", {})
+    normal = torch.distributions.Normal
+
+    def f(x: Tensor) -> Tensor:
+        return torch.distributions.kl_divergence(normal(x, 1.0), normal(0.0, 2.0))
+
+    found = torchjit.compile(f, backend="eager")(torch.ones(3))
+    torch.testing.assert_close(found, f(torch.ones(3)))

@@ -122,7 +122,8 @@ def change(domain: CaptureDomain, value: ListValue) -> list[Value]:
 
 
 def is_atom(raw: object) -> bool:
-    return type(raw) in (str, int, float, bool, bytes, type(None), tuple)
+    """Whether an object is what its value says, such as a number; a tuple, if each of its elements is."""
+    return all(map(is_atom, raw)) if type(raw) is tuple else type(raw) in (str, int, float, bool, bytes, type(None))
 
 
 def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Key, Value]:
@@ -134,11 +135,23 @@ def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Key, Value]:
             raise AssertionError("a real set without a path")
         elements = list(stored(real))
         for element in elements:
-            if not (is_atom(element) or isinstance(element, _NAMED) or _is_c_function(element)):
+            if not _is_named(element):
                 raise domain.graph_break(UNKNOWN_OPERATION, "a set of objects")
         domain.guard_set(path, real)
-        found = value.entries = {e: Const(e) if is_atom(e) else Known(e) for e in elements}
+        found = value.entries = {e: _named(e) for e in elements}
     return found
+
+
+def _is_named(raw: object) -> bool:
+    if type(raw) is tuple:
+        return all(map(_is_named, raw))
+    return is_atom(raw) or isinstance(raw, _NAMED) or _is_c_function(raw)
+
+
+def _named(raw: Any) -> Value:
+    if is_atom(raw):
+        return Const(raw)
+    return TupleValue([_named(e) for e in raw], tuple, raw, Pinned.of(raw, "element")) if type(raw) is tuple else Known(raw)
 
 
 _NAMED = (
