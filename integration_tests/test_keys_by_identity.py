@@ -170,7 +170,15 @@ def test_tuples_of_classes_and_objects_that_are_keys() -> None:
             x = function(x) if issubclass(bool, cls) else x
         for k in table:
             x = x * k[0] if k[0] is weight else x
-        return x, found, table[Plain, 3], table[part, 1], table[weight, "w"], (Plain, 4) in table, (int, torch.sin) in pairs
+        return (
+            x,
+            found,
+            table[Plain, 3],
+            table[part, 1],
+            table[weight, "w"],
+            (Plain, 4) in table,
+            (int, torch.sin) in pairs,
+        )
 
     run = torchjit.compile(f, fullgraph=True, backend="eager")
     for _ in range(2):

@@ -78,7 +78,7 @@ def _wrap_key(domain: CaptureDomain, raw: object) -> object:
     if isinstance(raw, (enum.Enum, type)):
         return raw
     if isinstance(raw, tuple) and type(raw).__eq__ is tuple.__eq__:
-        return tuple([_wrap_key(domain, part) for part in tuple.__iter__(raw)])  # as `key_of` does: a part may compare by identity
+        return tuple([_wrap_key(domain, part) for part in tuple.__iter__(raw)])  # parts may compare by identity
     path = Pinned.of(raw, "key")
     compared = _has_own_equality(type(raw)) and not isinstance(raw, weakref.ReferenceType)
     if compared and not domain.leaves.wants(raw, path):

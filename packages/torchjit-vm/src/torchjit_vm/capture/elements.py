@@ -151,7 +151,9 @@ def _is_named(raw: object) -> bool:
 def _named(raw: Any) -> Value:
     if is_atom(raw):
         return Const(raw)
-    return TupleValue([_named(e) for e in raw], tuple, raw, Pinned.of(raw, "element")) if type(raw) is tuple else Known(raw)
+    if type(raw) is tuple:
+        return TupleValue([_named(e) for e in raw], tuple, raw, Pinned.of(raw, "element"))
+    return Known(raw)
 
 
 _NAMED = (
