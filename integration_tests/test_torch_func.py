@@ -473,3 +473,17 @@ def test_rules_of_autograd_functions(name, cls, differentiated):
 def test_a_generated_batching_rule_is_captured(name):
     f = TRANSFORMS[name](Generated.apply)
     check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(3, 4))
+
+
+def _laplacian(x):
+    return torch.vmap(lambda row: torch.trace(func.hessian(lambda r: (r.sin() * r.roll(1)).sum())(row)))(x)
+
+
+def test_a_hessian_under_vmap_leaves_the_dispatcher_as_it_was():
+    """torch's fake tensors cannot hold a zero tangent that it makes; a guard stays in the traceback of that error."""
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    x = torch.randn(4, 3)
+    with torch._C._ForceDispatchKeyGuard(included, excluded):  # what comes after this test is none of its business
+        check(torchjit.compile(_laplacian), _laplacian, x)
+        assert torch._C._dispatch_tls_local_exclude_set().raw_repr() == excluded.raw_repr()
+        assert torch.allclose(func.hessian(torch.sum)(x[0]), torch.zeros(3, 3))

@@ -26,6 +26,7 @@ from torchjit_fx.leaves import Raw, RawArgs, RawKwargs, SymLeaf, Target, TensorL
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.node_context import NodeContext
 from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, follow, parts
+from torchjit_fx.process_state import release_frames
 from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
 from torchjit_fx.recurrent import RECURRENT, layer_result
 from torchjit_fx.symbols.numbers import SymbolicNumbers
@@ -189,6 +190,7 @@ class MetaService:
         except (GraphBreak, UserError):  # a mark that the operation cannot keep is the user's to see
             raise
         except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
+            release_frames(error)
             if self.numbers.admit(error):
                 return self.run(target, args, kwargs, found, writes, own_fakes, where)
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error

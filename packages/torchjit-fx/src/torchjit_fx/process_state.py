@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+import traceback
 import warnings
 from typing import Any, final
 
@@ -18,7 +19,7 @@ from torchjit_core import events
 from torchjit_fx.modes import autocast_nesting, read_all_modes, write_modes
 from torchjit_torch.quiet_fakes import QUIET_FAKES
 
-__all__ = ["ProcessState"]
+__all__ = ["ProcessState", "release_frames"]
 
 _C: Any = torch._C
 _functorch: Any = _C._functorch
@@ -116,6 +117,23 @@ class ProcessState:
         hooks = _hooks._top_saved_tensors_default_hooks
         while (top := hooks(True)) is not None and not _same_hooks(top, self._saved_tensor_hooks):
             _hooks._pop_saved_tensors_default_hooks()
+
+
+def release_frames(error: BaseException) -> None:
+    """Let go of the local variables of what raised.
+
+    Functions of torch's (`Tensor.__repr__`, which its own messages call) keep guards in local variables, and such a guard
+    brings back the dispatcher's keys of its time when its frame goes. In the traceback of an error that is kept, that is in
+    whatever code runs then: from there on eager PyTorch fails in this thread, too.
+    """
+    seen: set[int] = set()
+    one: BaseException | None = error
+    keys = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+    with _C._ForceDispatchKeyGuard(*keys):  # behind it they are what they were
+        while one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            one = one.__cause__ or one.__context__
 
 
 def _dispatch_modes() -> list[Any]:
