@@ -40,7 +40,7 @@ from torchjit_core.paths import (
 from torchjit_core.storing import is_maker
 from torchjit_store import generated, library_values, numpy_values, ours
 from torchjit_store.deferred import Deferred
-from torchjit_store.document import FORMAT, Data, Document, Externals, FormatError, Lookup
+from torchjit_store.document import FORMAT, Data, Document, Externals, FormatError, Lookup, text_of
 from torchjit_store.fingerprints import atom_text, mro, namespace
 from torchjit_store.shapes import ClassShape, class_shape
 from torchjit_store.stale import Stale
@@ -148,7 +148,7 @@ class _Building:
         (kind,) = header
         if kind == "str":
             return [self.blob(raw).decode("utf-8", "surrogatepass") for raw in raws]
-        return [_NUMBERS[kind](_text(raw)) for raw in raws]
+        return [_NUMBERS[kind](text_of(raw)) for raw in raws]
 
     def texts(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """Texts that hold names; those have been given to their objects by the children."""
@@ -168,7 +168,7 @@ class _Building:
 
     def numpy_scalars(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """Numbers of NumPy."""
-        return [numpy_values.built(_text(header[0]), self.blob(raw)) for raw in raws]
+        return [numpy_values.built(text_of(header[0]), self.blob(raw)) for raw in raws]
 
     def code(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """Code of generated functions, with positions where the user's functions are now."""
@@ -189,7 +189,7 @@ class _Building:
 
     def external(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """What the caller makes."""
-        return [self.externals.build(_text(header[0]), payload) for payload in columns[0]]
+        return [self.externals.build(text_of(header[0]), payload) for payload in columns[0]]
 
     def locations(self, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
         """Places in the program's files, where they are now."""
@@ -232,12 +232,6 @@ _MOST: Final = 1_000_000
 def _check_count(count: Data) -> None:
     if type(count) is not int or not 0 < count <= _MOST:
         raise FormatError(f"a batch of {count!r}")
-
-
-def _text(data: Data) -> str:
-    if type(data) is not str:
-        raise FormatError(f"{data!r} is no text")
-    return data
 
 
 # -------------------------------------------------------------------------------------------------------- containers
@@ -293,7 +287,7 @@ def _complexes(building: _Building, header: tuple[Any, ...], columns: Columns, r
 
 
 def _library_values(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
-    module, name = map(_text, header)
+    module, name = map(text_of, header)
     return [library_values.built(module, name, list(row)) for row in zip(*columns, strict=True)]
 
 
@@ -302,11 +296,11 @@ _NUMBERS: Final[dict[str, Callable[[str], Any]]] = {"int": lambda text: int(text
 
 # --------------------------------------------------------------------------------------------------------- torchjit's
 def _named(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
-    return [ours.resolve(_text(header[0]), _text(raw)) for raw in raws]
+    return [ours.resolve(text_of(header[0]), text_of(raw)) for raw in raws]
 
 
 def _class(header: tuple[Any, ...]) -> type:
-    found = ours.resolve(_text(header[0]), _text(header[1]))
+    found = ours.resolve(text_of(header[0]), text_of(header[1]))
     if not isinstance(found, type):
         raise FormatError(f"{header[1]} is no class")
     return found
@@ -343,7 +337,7 @@ def _empty_instances(header: tuple[Any, ...], count: int) -> list[Any]:
 def _fill_instances(made: list[Any], header: tuple[Any, ...], columns: Columns) -> None:
     _, shape = _shape(header)
     for name, column in zip(header[2:], columns, strict=True):
-        deque(map(shape.setter(_text(name)), made, column), maxlen=0)
+        deque(map(shape.setter(text_of(name)), made, column), maxlen=0)
 
 
 def _instances(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
@@ -466,7 +460,7 @@ def _generated(building: _Building, header: tuple[Any, ...], columns: Columns, r
 
 def _closures(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
     module, qualname, number = header
-    code = ours.find_code(_text(module), _text(qualname), _position(number))
+    code = ours.find_code(text_of(module), text_of(qualname), _position(number))
     namespace = sys.modules[module].__dict__
     return [_function(code, namespace, *parts) for parts in zip(*columns, strict=True)]
 
@@ -500,7 +494,7 @@ def _bound(building: _Building, header: tuple[Any, ...], columns: Columns, raws:
     for owner in columns[0]:
         if type(owner) not in _OWNERS:
             raise FormatError("a method of what is no container")
-        method = getattr(owner, _text(header[0]))
+        method = getattr(owner, text_of(header[0]))
         if not isinstance(method, BuiltinFunctionType):
             raise FormatError("no method")
         made.append(method)

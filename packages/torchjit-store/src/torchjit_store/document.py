@@ -8,7 +8,7 @@ import attrs
 
 from torchjit_core.reasons import reason
 
-__all__ = ["FORMAT", "NOT_STORABLE", "Data", "Document", "Externals", "FormatError", "Lookup", "References"]
+__all__ = ["FORMAT", "NOT_STORABLE", "Data", "Document", "Externals", "FormatError", "Lookup", "References", "text_of"]
 
 FORMAT: Final = 1
 Data: TypeAlias = Any
@@ -26,6 +26,17 @@ NOT_STORABLE = reason(
 
 class FormatError(Exception):
     """A document that this version did not write: damaged, or of another format."""
+
+
+def text_of(data: Data) -> str:
+    """A part of a document that has to be text.
+
+    Raises:
+        FormatError: it is not.
+    """
+    if type(data) is not str:
+        raise FormatError(f"{data!r} is no text")
+    return data
 
 
 @final

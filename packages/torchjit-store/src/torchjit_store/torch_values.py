@@ -13,7 +13,7 @@ import torch
 
 from torchjit_core.reasons import reason
 from torchjit_core.storing import NotStorable
-from torchjit_store.document import Data, FormatError
+from torchjit_store.document import Data, FormatError, text_of
 from torchjit_store.stale import Stale
 
 __all__ = ["build", "describe", "is_tensor", "tensor_bytes"]
@@ -139,14 +139,14 @@ def build(tag: str, data: Data, blobs: tuple[bytes, ...]) -> object:
             raise FormatError(f"{data!r} is no {tag}")
         return found
     if tag == "device":
-        return torch.device(_text(data))
+        return torch.device(text_of(data))
     if tag == "Size":
         return torch.Size(data)
     if tag == "keys":
         return torch._C.DispatchKeySet.from_raw_repr(data)
     if tag == "tensor":
         return _tensor(data, blobs)
-    op = _find_higher_order(_text(data)) if tag == "higher-order" else _find_operator(_text(data))
+    op = _find_higher_order(text_of(data)) if tag == "higher-order" else _find_operator(text_of(data))
     if op is None:
         raise Stale(f"there is no operator {data}")
     if tag == "handle":
@@ -157,12 +157,6 @@ def build(tag: str, data: Data, blobs: tuple[bytes, ...]) -> object:
 
 
 _TYPES: dict[str, type] = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
-
-
-def _text(data: Data) -> str:
-    if type(data) is not str:
-        raise FormatError(f"{data!r} is no text")
-    return data
 
 
 def _tensor(data: Data, blobs: tuple[bytes, ...]) -> torch.Tensor:
