@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import fx
 
-from torchjit_torch.graph_calls import GraphCall
+from torchjit_torch.graph_calls import GraphCall, attribute_of
 
 
 def _again(call: GraphCall) -> GraphCall:
@@ -66,3 +66,14 @@ def test_errors_are_those_of_the_operators() -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="cannot be multiplied"):
             made(torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_an_attribute_of_a_module_inside_is_found_and_a_missing_one_is_an_error() -> None:
+    root = torch.nn.Module()
+    root.part = torch.nn.Module()
+    root.part.register_buffer("weight", torch.arange(3.0))
+    graph = fx.Graph()
+    there, missing = graph.create_node("get_attr", "part.weight"), graph.create_node("get_attr", "part.bias")
+    assert attribute_of(root, there) is root.part.weight
+    with pytest.raises(AttributeError):
+        attribute_of(root, missing)

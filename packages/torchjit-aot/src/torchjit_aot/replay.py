@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, final
@@ -21,6 +20,7 @@ from torchjit_aot.symbols import calculate
 from torchjit_aot.upsampling import INTERPOLATIONS, run_interpolation
 from torchjit_core.reasons import GraphBreak
 from torchjit_core.user_warnings import call_from
+from torchjit_torch.graph_calls import attribute_of
 
 __all__ = ["replay", "with_usable_mask"]
 
@@ -49,7 +49,7 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
             env[node] = next(remaining)
             continue
         if node.op == "get_attr":
-            env[node] = operator.attrgetter(str(node.target))(gm)
+            env[node] = attribute_of(gm, node)
             continue
         args = map_arg(node.args, env.__getitem__)
         kwargs = map_arg(node.kwargs, env.__getitem__)

@@ -11,6 +11,7 @@ from torch import fx
 
 from torchjit_aot.compiler_protocol import Boxed, CompiledGraph, Kind
 from torchjit_core.writing import NEVER, WRITES_FROM
+from torchjit_torch.graph_calls import attribute_of
 from torchjit_torch.operators import ONLY_COMPUTE
 
 __all__ = ["run_eagerly"]
@@ -30,8 +31,8 @@ def run_eagerly(
         A function of the graph's inputs that returns its outputs as a tuple.
     """
     if kind != "backward":
-        return straight_line(gm.graph, name, gm)
-    return _Boxed(straight_line(gm.graph, name, gm, boxed=True))
+        return straight_line(gm, name)
+    return _Boxed(straight_line(gm, name, boxed=True))
 
 
 @final
@@ -79,19 +80,16 @@ def argument_source(value: Any, names: _Names, variables: dict[fx.Node, str]) ->
     return names(value)
 
 
-def straight_line(
-    graph: fx.Graph, name: str, owner: torch.nn.Module | None = None, *, boxed: bool = False
-) -> CompiledGraph:
+def straight_line(gm: fx.GraphModule, name: str, *, boxed: bool = False) -> CompiledGraph:
     """Generate and compile the function.
 
     Args:
-        graph: what it computes.
+        gm: what it computes, and where `get_attr` nodes find their values.
         name: for tracebacks.
-        owner: where `get_attr` nodes find their values.
         boxed: it takes one list, which it empties, and frees the inputs too.
     """
     names, variables = _Names(), {}
-    nodes = list(graph.nodes)
+    nodes = list(gm.graph.nodes)
     frees = _last_uses(nodes)
     inputs, lines = [], []
     first_write = NEVER
@@ -105,7 +103,7 @@ def straight_line(
             break
         if node.target is torch.ops.aten.copy_.default or getattr(node.target, "namespace", "aten") not in ONLY_COMPUTE:
             first_write = min(first_write, len(lines) + 2)  # the first line is the signature
-        lines.append(f"{variable} = {_call_source(node, names, variables, owner)}")
+        lines.append(f"{variable} = {_call_source(node, names, variables, gm)}")
         dead = [variables[n] for n in frees.get(node, ())]
         if dead:
             lines.append(f"del {', '.join(dead)}")
@@ -126,12 +124,9 @@ def _identifier(name: str) -> str:
     return name if name.isidentifier() else "graph"
 
 
-def _call_source(node: fx.Node, names: _Names, variables: dict[fx.Node, str], owner: torch.nn.Module | None) -> str:
+def _call_source(node: fx.Node, names: _Names, variables: dict[fx.Node, str], gm: fx.GraphModule) -> str:
     if node.op == "get_attr":
-        value: Any = owner
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
-        return names(value)
+        return names(attribute_of(gm, node))
     args = [argument_source(a, names, variables) for a in node.args]
     args += [f"{key}={argument_source(value, names, variables)}" for key, value in node.kwargs.items()]
     if node.op == "call_method":

@@ -18,6 +18,7 @@ import torch.fx
 from torchjit_core.events import emit_fallback
 from torchjit_core.reasons import reason
 from torchjit_cudagraphs.recordable import run_compiled
+from torchjit_torch.graph_calls import attribute_of
 from torchjit_torch.operators import aliases_operand, draws, is_mutable
 
 __all__ = ["Chain", "Piece", "Split", "lies_in_input", "line_of", "split", "why_outside"]
@@ -536,17 +537,9 @@ class Chain:
 def _place_or_constant(output: Any, places: Mapping[torch.fx.Node, int]) -> tuple[int, Any]:
     if isinstance(output, torch.fx.Node) and output.op != "get_attr":
         return places[output], None
-    return -1, _held(output)
-
-
-def _held(output: Any) -> Any:
-    """A constant of the graph that it returns as it is."""
-    if not isinstance(output, torch.fx.Node):
-        return output
-    found: Any = output.graph.owning_module
-    for part in str(output.target).split("."):
-        found = getattr(found, part)
-    return found
+    if isinstance(output, torch.fx.Node):
+        return -1, attribute_of(output.graph.owning_module, output)
+    return -1, output
 
 
 def tell_split(parts: Split, name: str) -> None:

@@ -20,9 +20,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_inductor.lowering.graph_nodes import ancestors
 from torchjit_inductor.lowering.registry import find_lowering
+from torchjit_torch.graph_calls import attribute_of
 from torchjit_torch.operators import is_mutable
 
-__all__ = ["Folded", "attribute_of", "fold_constants", "scalars_on_devices"]
+__all__ = ["Folded", "fold_constants", "scalars_on_devices"]
 
 _aten = torch.ops.aten
 MOST_BYTES = 4 << 20
@@ -158,14 +159,6 @@ def _is_held(owner: torch.fx.GraphModule | None, node: torch.fx.Node, user: torc
     return type(held) is torch.Tensor and held.device.type == "cpu"
 
 
-def attribute_of(owner: torch.fx.GraphModule | None, node: torch.fx.Node) -> Any:
-    """What a node takes from the module; None where it has no such attribute."""
-    held: Any = owner
-    for part in str(node.target).split("."):
-        held = getattr(held, part, None)
-    return held
-
-
 def _is_function(node: torch.fx.Node) -> bool:
     """Does the node give the same tensors in every call, without any other effect?"""
     op, val = node.target, node.meta.get("val")
@@ -237,7 +230,7 @@ def _evaluate(
         if node not in needed:
             continue
         if node.op == "get_attr":
-            values[node] = attribute_of(owner, node)
+            values[node] = None if owner is None else attribute_of(owner, node)
             continue
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
         values[node] = node.target(*args, **kwargs)

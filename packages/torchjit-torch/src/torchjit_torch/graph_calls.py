@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, final
 
-from torch import fx
+from torch import fx, nn
 
-__all__ = ["GraphCall"]
+__all__ = ["GraphCall", "attribute_of"]
 
 _NOTES = "__torchjit_"
 """Globals of generated code whose names begin so are read by whoever finds its frames."""
@@ -78,14 +79,21 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
+def attribute_of(gm: nn.Module | None, node: fx.Node) -> Any:
+    """What a `get_attr` or `call_module` node names: an attribute of the module of its graph, or of one inside.
+
+    Raises:
+        AttributeError: there is none.
+    """
+    return operator.attrgetter(str(node.target))(gm)
+
+
 def _attributes(gm: fx.GraphModule) -> dict[str, object]:
     """What the graph's nodes take of its module, by their dotted names. Graphs inside are called likewise."""
     found: dict[str, object] = {}
     for node in gm.graph.nodes:
         if node.op in ("get_attr", "call_module"):
-            value: Any = gm
-            for part in node.target.split("."):
-                value = getattr(value, part)
+            value = attribute_of(gm, node)
             found[node.target] = GraphCall(value) if isinstance(value, fx.GraphModule) else value
     return found
 

@@ -17,7 +17,7 @@ from torchjit_core.reasons import reason
 from torchjit_inductor.attention.call import AttentionChoice
 from torchjit_inductor.attention.few_queries import FUSED_ATTENTION
 from torchjit_inductor.codegen_protocol import CompilerMissing
-from torchjit_inductor.folding import attribute_of, fold_constants
+from torchjit_inductor.folding import fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.values import RunNumber
 
@@ -72,6 +72,7 @@ from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Point, Strided, TensorMeta
 from torchjit_inductor.memory_readers import reads_memory
 from torchjit_inductor.steps import ExternStep, HostNumber, Program, Step
+from torchjit_torch.graph_calls import attribute_of
 from torchjit_torch.operators import is_mutable
 
 __all__ = ["lower_graph"]
