@@ -15,8 +15,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin, rewrite_stores
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin, rename_buffers
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, Step, TensorRef
 from torchjit_torch.equal_blocks import Reduced
 from torchjit_torch.equal_spans import Item, Run, find_run
@@ -431,14 +430,7 @@ def _structure(step: Step, seen: Callable[[str], Hashable]) -> Hashable:
 def _without_names(kernel: LoopKernel) -> LoopKernel:
     """The kernel over buffers that are numbered."""
     names = {name: f"b{k}" for k, name in enumerate(kernel.buffers)}
-
-    def renamed(value: Value) -> Value | None:
-        if value.op != "load":
-            return None
-        return Value("load", value.args, value.dtype, attrs.evolve(value.data, buffer=names[value.data.buffer]))
-
-    stores = rewrite_stores(kernel.stores, {}, renamed)
-    return attrs.evolve(kernel, stores=tuple(attrs.evolve(s, buffer=names[s.buffer]) for s in stores))
+    return attrs.evolve(kernel, stores=rename_buffers(kernel.stores, names))
 
 
 def _view(ref: Any) -> tuple[tuple[Expr, ...], tuple[Expr, ...], Expr]:

@@ -21,8 +21,7 @@ from torchjit_inductor.cpp.plan import Plan
 from torchjit_inductor.cpp.stored_kernels import load_storable
 from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, rewrite_stores
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, rename_buffers
 from torchjit_inductor.passes import Pass
 from torchjit_inductor.schedule.pieces import chooses_piece
 from torchjit_inductor.settings import InductorSettings
@@ -135,15 +134,7 @@ _BUFFER = re.compile(r"(?m)( = args\.p\d+;  // )(b\d+)$")
 
 def _renamed(kernel: LoopKernel, names: Mapping[str, str]) -> LoopKernel:
     """The kernel over buffers of other names, and itself without one. Of two that differ in nothing else it makes equal ones."""
-
-    def renamed(value: Value) -> Value | None:
-        if value.op != "load":
-            return None
-        return Value("load", value.args, value.dtype, attrs.evolve(value.data, buffer=names[value.data.buffer]))
-
-    stores = rewrite_stores(kernel.stores, {}, renamed)
-    stores = tuple(attrs.evolve(s, buffer=names[s.buffer]) for s in stores)
-    return attrs.evolve(kernel, name=_TWIN, origins=(), stores=stores)
+    return attrs.evolve(kernel, name=_TWIN, origins=(), stores=rename_buffers(kernel.stores, names))
 
 
 def _entry(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "inner_symbols",
     "iterations",
     "reads_in_place",
+    "rename_buffers",
     "rewrite_stores",
     "roots",
     "scans_itself",
@@ -332,6 +333,17 @@ def rewrite_stores(
         )
         for s in stores
     )
+
+
+def rename_buffers(stores: Sequence[Store], names: Mapping[str, str]) -> tuple[Store, ...]:
+    """The stores over buffers of other names, which are given for all that they read and write."""
+
+    def renamed(value: Value) -> Value | None:
+        if value.op != "load":
+            return None
+        return Value("load", value.args, value.dtype, attrs.evolve(value.data, buffer=names[value.data.buffer]))
+
+    return tuple(attrs.evolve(s, buffer=names[s.buffer]) for s in rewrite_stores(stores, {}, renamed))
 
 
 def inner_symbols(value: Value) -> frozenset[Symbol]:
