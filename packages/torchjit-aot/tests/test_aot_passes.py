@@ -11,7 +11,6 @@ from torch import fx
 
 import torchjit_aot
 from torchjit_aot import AotSettings, graph_pass
-from torchjit_aot.passes import pass_ids
 
 aten = torch.ops.aten
 
@@ -82,4 +81,3 @@ def test_bad_passes_are_refused_and_ids_make_a_key() -> None:
         compiled_with(lambda x: x.sin().cos(), [x], joint_passes=(breaks,))
     with pytest.raises(ValueError, match="id"):
         graph_pass("")
-    assert pass_ids([double_sin], [], [breaks]) == ("|", "double-sin-1", "|", "|", "breaks-1")

@@ -32,7 +32,6 @@ from torchjit_core.reasons import GraphBreak
 
 __all__ = ["PASSES", "JointPass", "prepare_joint"]
 
-_DEFAULT = AotSettings()
 _Counts = Counter[str]
 """How often each rewrite was made, for a `rewrites` event."""
 
@@ -103,7 +102,7 @@ PASSES: tuple[JointPass, ...] = (
 """What happens to every joint graph, in order."""
 
 
-def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:
+def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings) -> JointGraph:
     """Trace, functionalize and decompose: the functional joint graph.
 
     Raises:

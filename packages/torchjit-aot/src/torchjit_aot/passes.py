@@ -36,7 +36,7 @@ from torchjit_core.storing import relied_on
 if TYPE_CHECKING:
     from torchjit_aot.joint import JointGraph
 
-__all__ = ["GraphPass", "as_graph_pass", "graph_pass", "pass_ids", "run_on_graph", "run_on_joint"]
+__all__ = ["GraphPass", "as_graph_pass", "graph_pass", "run_on_graph", "run_on_joint"]
 
 
 class GraphPass(Protocol):
@@ -89,11 +89,6 @@ def as_graph_pass(given: Any) -> GraphPass:
     if not callable(given) or not isinstance(id, (str, bytes)) or not id:
         raise ValueError("a pass is a callable of a graph with an id: see graph_pass")
     return given if isinstance(id, str) and not callable(identify) else _FunctionPass(str(id), given)
-
-
-def pass_ids(*groups: Sequence[GraphPass]) -> tuple[str, ...]:
-    """The ids, for a cache key; a separator between the groups."""
-    return tuple(text for group in groups for text in ("|", *(p.id for p in group)))
 
 
 def run_on_graph(graph: fx.Graph, passes: Sequence[GraphPass], fake_mode: FakeTensorMode | None) -> None:

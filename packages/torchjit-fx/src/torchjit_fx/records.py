@@ -96,7 +96,7 @@ class RecordTable:
             found = self._table[key] = TensorRecord(dtype, device, sizes, strides, offset, *flags, symbolic)
         return found
 
-    def as_inference(self, r: TensorRecord, kind: int = True) -> TensorRecord:
+    def as_inference(self, r: TensorRecord, kind: int) -> TensorRecord:
         """The record of such a tensor made under inference mode, or as a view of one."""
         return self.get(r.dtype, r.device, r.sizes, r.strides, r.offset, (False, True, r.conj, r.neg, kind))
 

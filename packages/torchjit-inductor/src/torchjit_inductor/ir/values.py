@@ -280,13 +280,12 @@ def load(
     return Value("load", args, compute_dtype(dtype), LoadData(buffer, index, symbols, mask is not None, other))
 
 
-def index_value(index: Expr | int, binders: Mapping[Symbol, Value] | None = None) -> Value:
+def index_value(index: Expr | int) -> Value:
     """An index expression as an int64 value."""
     index = as_expr(index)
     if index.value is not None:
         return constant(index.value, torch.int64)
-    index, symbols, args = _bind(index, binders)
-    return Value("index", args, torch.int64, IndexData(index, symbols))
+    return Value("index", (), torch.int64, IndexData(index))
 
 
 def _bind(index: Expr, binders: Mapping[Symbol, Value] | None) -> tuple[Expr, tuple[Symbol, ...], tuple[Value, ...]]:
@@ -411,7 +410,7 @@ def substitute(
 def substitute_all(
     values: Sequence[Value],
     mapping: Mapping[Symbol, Expr | int],
-    replace: Callable[[Value], Value | None] | None = None,
+    replace: Callable[[Value], Value | None] | None,
 ) -> tuple[Value, ...]:
     """`substitute` on several values with one memo."""
     memo: dict[Value, Value] = {}

@@ -220,9 +220,7 @@ class Builder:
         )
         self._kernel(target.device, loops, (), (store,), self.all_origins())
 
-    def _loops(
-        self, prefix: str, sizes: Index, strides: Index | None, first: int = 0
-    ) -> tuple[tuple[LoopVar, ...], Index]:
+    def _loops(self, prefix: str, sizes: Index, strides: Index | None) -> tuple[tuple[LoopVar, ...], Index]:
         """Loops over `sizes`, from the largest stride to the smallest, and the index in the given order of dimensions.
 
         Dimensions of size 1 get no loop.
@@ -235,7 +233,7 @@ class Builder:
         for k in order:
             if sizes[k].value == 1:
                 continue
-            symbol = loop_symbol(prefix, first + len(loops), sizes[k])
+            symbol = loop_symbol(prefix, len(loops), sizes[k])
             loops.append(LoopVar(symbol, sizes[k]))
             index[k] = as_expr(symbol)
         return tuple(loops), tuple(index)

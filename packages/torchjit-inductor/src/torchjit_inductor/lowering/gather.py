@@ -43,9 +43,7 @@ def position_symbol(dim: int, size: Expr) -> Symbol:
     return Symbol(f"at_dim{dim}", 0, None if size.value is None else max(size.value - 1, 0))
 
 
-def checked_position(
-    index: Lowered, point: Point, size: Expr, *, wrap: bool, dim: int, error: str, width: torch.dtype = torch.int64
-) -> Value:
+def checked_position(index: Lowered, point: Point, size: Expr, *, wrap: bool, dim: int, error: str) -> Value:
     """The position that an index tensor holds at a point, checked against the size of the dimension
     where it is not surely within.
 
@@ -55,12 +53,12 @@ def checked_position(
     if index.dtype not in INDEX_DTYPES or (index.dtype == torch.uint8 and error == "index"):
         raise NotLowered(f"an index of {index.dtype}")
     _nonempty(size)
-    value = cast(index.value(point), width)
+    value = cast(index.value(point), torch.int64)
     if point.mask is not None:
         # Where nothing is to be read nothing may fail.
         value = where(point.mask, value, number(0, value.dtype))
     last = math.inf if error == TRUSTED else (size.bounds().lower or 1) - 1
-    if width == torch.int64 and Intervals().within(value, 0, last):
+    if Intervals().within(value, 0, last):
         return value
     if error == TRUSTED:
         error = "index"
