@@ -224,6 +224,17 @@ def test_an_entry_waits_for_its_backward_and_says_when_it_is_there() -> None:
     written(entry.target)
 
 
+def test_one_operation_that_runs_as_eager_code() -> None:
+    compiled, x = torchjit.compile(torch.bmm), torch.randn(2, 3, 4, requires_grad=True)
+
+    def run(f: Any) -> Any:
+        x.grad = None
+        f(x, torch.ones(2, 4, 5)).square().sum().backward()
+        return x.grad
+
+    check(compiled, run)
+
+
 def test_parts_whose_backwards_have_nothing_in_common() -> None:
     def f(x, y):
         return (x.exp() * 2).sin(), (y.tanh() * 3).cos()

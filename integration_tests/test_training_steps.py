@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchjit
+import torchjit_aot
 
 BACKENDS = pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 
@@ -259,3 +260,61 @@ def test_results_with_a_common_operator_keep_nothing(backend: str) -> None:
         assert not hasattr(node, "kept")
         with pytest.raises(RuntimeError, match="freed"):
             logits.sum().backward()
+
+
+_IMAGE, _WEIGHT = (2, 4, 9, 9), (6, 4, 3, 3)
+LONE: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "product": (torch.bmm, [(2, 3, 4), (2, 4, 5)]),
+    "product of rows": (lambda x, w: x @ w, [(3, 4, 5), (5, 6)]),
+    "convolution": (lambda x, w, b: F.conv2d(x, w, b, padding=1), [_IMAGE, _WEIGHT, (6,)]),
+    "transposed": (lambda x, w: F.conv_transpose1d(x, w, stride=2), [(2, 4, 9), (4, 3, 3)]),
+    "resized": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), [_IMAGE]),
+    "attention": (F.scaled_dot_product_attention, [(1, 2, 8, 16)] * 3),
+    "pooled": (lambda x: F.adaptive_avg_pool2d(x, 4), [_IMAGE]),
+}
+
+
+@pytest.mark.parametrize("name", LONE)
+def test_one_operation_of_a_library_keeps_its_own_node(name: str) -> None:
+    """What compiled code would call is what eager PyTorch calls: a node in Python would only cost time."""
+    f, shapes = LONE[name]
+
+    def use(run: Any) -> Any:
+        inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        out = run(*inputs)
+        assert "CompiledGraph" not in type(out.grad_fn).__name__
+        grads = torch.autograd.grad(out.square().sum(), inputs, create_graph=name == "product")
+        if name == "product":
+            grads += torch.autograd.grad(torch.stack([g.square().sum() for g in grads]).sum(), inputs)
+        return out, grads
+
+    compare(f, use, "inductor")
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes"),
+    [
+        (lambda x: x.relu(), [(8, 8)]),  # a kernel
+        (lambda x, w, b: F.linear(x, w, b), [(4, 8), (8, 8), (8,)]),  # whose backward has one
+        (lambda x, w, v: x @ w @ v, [(4, 8), (8, 8), (8, 8)]),
+    ],
+)
+def test_what_is_more_than_one_operation_has_a_node_of_ours(f: Any, shapes: list[tuple[int, ...]]) -> None:
+    def use(run: Any) -> Any:
+        inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        out = run(*inputs)
+        if run is not f:
+            assert "CompiledGraph" in type(out.grad_fn).__name__
+        return out, torch.autograd.grad(out.square().sum(), inputs)
+
+    compare(f, use, "inductor")
+
+
+def test_one_operation_that_a_pass_of_the_user_changes_is_compiled() -> None:
+    @torchjit_aot.graph_pass("nothing-1")
+    def noop(graph: torch.fx.Graph) -> None:
+        pass
+
+    run = torchjit.compile(torch.bmm, options={"joint_custom_post_pass": noop})
+    x, y = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 4, 5)
+    assert "CompiledGraph" in type(run(x, y).grad_fn).__name__

@@ -214,12 +214,11 @@ def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str 
     options = f"dtype={source.bind(like.dtype)}, device={source.bind(like.device)}"
     shape, strides = ("shape", "strides") if layout else (tuple(like.shape), tuple(like.stride()))
     strided = f"{source.bind(torch.empty_strided)}({shape}, {strides}, {options})"
-    bits = " or ".join(f"{gradient}.{test}()" for test in _LAZY_BITS if like.is_complex() or test != "is_conj")
     keys = f"{source.bind(torch._C._dispatch_keys)}({gradient}).raw_repr()"
     plain = f"type({gradient}) is not {source.bind(torch.Tensor)} or {keys} & {TELLING} != {DENSE}"
     lines = [
         *([f"shape, strides = {layout}"] if layout else []),
-        f"if {plain} or {bits}:",
+        f"if {plain}:",
         f"    {gradient}, is_odd = {source.bind(as_plain)}({gradient}, {strides})",
         "    odd = odd or is_odd",
         f"if {gradient}.stride() != {strides} and not odd:",
@@ -230,7 +229,3 @@ def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str 
         lines += [f"elif {wanted}:", *([f"    shape, strides = {layout}"] if layout else [])]
         lines.append(f"    {gradient} = {strided}.zero_()")
     source.lines += lines
-
-
-_LAZY_BITS = ("is_neg", "_is_zerotensor", "is_conj")
-"""Tensors for which one of these holds are not what lies in their memory."""

@@ -49,7 +49,7 @@ class GraphCompiler(Protocol):
             an attribute `boxed`, backwards are called through that: it takes the inputs in one list, which it empties,
             so that it can free them after their last use. If an attribute `writes_last` is true, operators without results
             run before the first write to an input, and an exception tells whether it was raised before that
-            (`torchjit_core.writing`).
+            (`torchjit_core.writing`). An attribute `calls` is the number of torch's operators that it runs if it does nothing else.
         """
         ...
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import attrs
 import torch
 from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
 
 from torchjit_aot.ambient import modes_aside
 from torchjit_aot.autograd_forward import CalledGraph
@@ -117,18 +119,18 @@ class _Compilation:
     settings: AotSettings
     limits: tuple[int, ...] | None = None
 
-    def run_of(self, joint: JointGraph, count: int, eager: Run) -> Run:
+    def run_of(self, joint: JointGraph, count: int, eager: GraphCall) -> Run:
         """The callable for a joint graph.
 
         Args:
             joint: traced, and changed by the passes.
             count: the number of inputs that the caller passes.
-            eager: what runs where a call is not like the trace.
+            eager: the program's graph, which runs where a call is not like the trace, and where nothing was compiled.
         """
         owned = joint.sources[count : len(joint.sources) - len(joint.bases)]
         state = [source.real for source in owned]  # as traced: a pass may have copied the module
-        run = self._training(joint, state) if joint.has_backward else self._inference(joint, state)
-        guarded: Any = guard_overlap(joint, guard_history(joint, run, eager), eager)
+        run = self._training(joint, state, eager) if joint.has_backward else self._inference(joint, state)
+        guarded: Any = eager if run is eager else guard_overlap(joint, guard_history(joint, run, eager), eager)
         if guarded is not run and writes_last(run):
             guarded.writes_last = False  # the graph itself writes where the program does
         for source in joint.sources:
@@ -141,7 +143,7 @@ class _Compilation:
         self._finish(built, joint)
         return make_inference(joint, built.inputs, _invoke(self.compiler, built, "inference", name), state, name)
 
-    def _training(self, joint: JointGraph, state: list[torch.Tensor]) -> Run:
+    def _training(self, joint: JointGraph, state: list[torch.Tensor], eager: GraphCall) -> Run:
         settings, name = self.settings, f"{self.settings.name}_forward"
         with phase("partition"):
             partition = with_symbols(joint, self._partition(joint))
@@ -157,6 +159,9 @@ class _Compilation:
         groups = self._groups(parts)
         backwards = [self._backwards(part, groups) for part in parts]
         compiled = _invoke(self.compiler, forward, "forward", name)
+        if groups is None and len(parts) == 1 and self._is_one_call(joint, eager, compiled, backwards[0]):
+            emit("one_call", name=settings.name)
+            return eager
         if settings.eager_backward or is_ahead():
             for of_part in backwards:
                 of_part.whole.compile()
@@ -169,6 +174,19 @@ class _Compilation:
             checked=self.backward_compiler is not run_eagerly,
             groups=groups,
         )
+
+    def _is_one_call(self, joint: JointGraph, eager: GraphCall, compiled: CompiledGraph, backwards: Backwards) -> bool:
+        """Do compiled graphs call what the program's one operation calls, and nothing else?
+
+        Its own node of autograd is then better than ours, which is written in Python.
+        """
+        settings = self.settings
+        has_passes = settings.pre_grad_passes or settings.joint_passes or settings.post_grad_passes
+        if has_passes or getattr(compiled, "calls", None) != 1 or eager.gm is None:
+            return False
+        if not _does_one_thing(eager.gm.graph) or any(map(_is_for_kernels, joint.graph.nodes)):
+            return False  # and the backward is compiled when it is called
+        return backwards.whole.calls() is not None
 
     def _partition(self, joint: JointGraph) -> Partition:
         if self.partitioner is not None:
@@ -251,6 +269,21 @@ class _Compilation:
         """The backward's operators, called one by one."""
         name = f"{self.settings.name}_backward"
         return run_eagerly(built.gm, built.example_inputs, kind="backward", static_inputs=built.static, name=name)
+
+
+def _does_one_thing(graph: fx.Graph) -> bool:
+    """Is the program's graph one call of a function of torch's?"""
+    around = ("placeholder", "get_attr", "output")
+    done = [n for n in graph.nodes if n.op not in around and n.target is not operator.getitem]
+    return len(done) == 1 and done[0].op != "call_module" and not isinstance(done[0].target, HigherOrderOperator)
+
+
+def _is_for_kernels(node: fx.Node) -> bool:
+    """Do compilers generate code for this operator?"""
+    return isinstance(node.target, OpOverload) and not _GENERATED.isdisjoint(node.target.tags)
+
+
+_GENERATED = frozenset({torch.Tag.pointwise, torch.Tag.reduction})
 
 
 def _invoke(compiler: GraphCompiler, built: BuiltGraph, kind: Kind, name: str) -> CompiledGraph:

@@ -17,4 +17,6 @@ def graph_function(forward: Run, backward: Run) -> Run:
     """A forward that gives its results a node of autograd, with this backward."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "boxed_grads_call": True}
     function: Any = type("CompiledGraphFunction", (torch.autograd.Function,), members)
+    # Of nodes whose forward met no hooks: asking for what is not there takes a microsecond.
+    function._backward_cls.hooked = None
     return made_by(function.apply, graph_function, forward, backward)  # type: ignore[no-any-return]

@@ -184,7 +184,11 @@ class Inductor:
         events.emit("host_program", name=name, source=source.source)
         calls = {"boxed": source.call} if boxed else {"call": source.call}
         return graph(
-            **calls, source=source.source, kernels=compiled, reason_not_recordable=_not_recordable(program, device)
+            **calls,
+            source=source.source,
+            kernels=compiled,
+            reason_not_recordable=_not_recordable(program, device),
+            calls=_calls(program, device),
         )
 
     def _lowered(self, gm: torch.fx.GraphModule, kind: Kind, name: str) -> Program:
@@ -466,6 +470,17 @@ def _hints_of_inputs(graph: torch.fx.Graph) -> dict[Symbol, int]:
             if symbol is not None and isinstance(hint, int):
                 hints.setdefault(symbol, hint)
     return hints
+
+
+def _calls(program: Program, device: torch.device | None) -> int | None:
+    """See `CompiledGraph.calls`."""
+    if device is None or device.type != "cpu" or program.constants:
+        return None
+    plain = all(
+        isinstance(s, ExternStep) and isinstance(s.op, torch._ops.OpOverload) and s.op.namespace == "aten" and not s.mutates
+        for s in program.steps
+    )  # fmt: skip
+    return len(program.steps) if plain else None
 
 
 def _not_recordable(program: Program, device: torch.device | None) -> str | None:

@@ -43,6 +43,7 @@ class CompiledGraph:
         mutated_inputs: inputs that a call writes.
         device: of all tensors, or None when there are several or none.
         reason_not_recordable: why a CUDA graph cannot record a call; None when it can.
+        calls: how many of torch's operators a call runs, on a CPU, if it does nothing else; None: it does, or it was loaded from disk.
         boxed: the same call with the inputs in one list, which it empties to free them early; None when there is none.
         range_name: of the range of torch's profiler that calls are, if they are to be one.
         writes_last: operators without results run before the first write to an input, and errors tell whether they came before it.
@@ -61,6 +62,7 @@ class CompiledGraph:
         mutated_inputs: frozenset[int] = frozenset(),
         device: torch.device | None = None,
         reason_not_recordable: str | None = None,
+        calls: int | None = None,
     ) -> None:
         if call is None and boxed is None:
             raise ValueError("a compiled graph needs a call")
@@ -68,7 +70,7 @@ class CompiledGraph:
         self._call: Callable[..., Sequence[Any]] = call if call is not None else self._call_boxed
         self.source, self.kernels = source, tuple(kernels)
         self.static_inputs, self.mutated_inputs, self.device = static_inputs, mutated_inputs, device
-        self.reason_not_recordable = reason_not_recordable
+        self.reason_not_recordable, self.calls = reason_not_recordable, calls
         self.range_name: str | None = None
         _graphs.add(self)
 

@@ -46,6 +46,9 @@ KINDS: Final[dict[str, Callable[[Fields], str]]] = {
         f"a large graph: {_of(f, 'nodes')} nodes after {_seconds(f, 'seconds')}; {_of(f, 'where')}"
     ),
     "not_fused": lambda f: f"{_of(f, 'kernel')} did not join {_of(f, 'group')}: {_of(f, 'why')}",
+    "one_call": lambda f: (
+        f"{_of(f, 'name')} is one call of an operator of torch's, as its backward is: it runs as eager code"
+    ),
     "postponed": lambda f: f"{_of(f, 'function')} was put off until another call: {_of(f, 'error')}",
     "repeated_blocks": lambda f: (
         f"{_of(f, 'name')} has {_of(f, 'blocks')} equal blocks: "

@@ -74,6 +74,11 @@ class LazyBackward:
             grown(self._compile_id)
         return self.boxed
 
+    def calls(self) -> int | None:
+        """How many of torch's operators it runs, compiled now; None: it does more, or does not tell."""
+        self.compile()
+        return getattr(self._compiled, "calls", None)
+
     def check_storable(self) -> None:
         """Is there anything to store?
 

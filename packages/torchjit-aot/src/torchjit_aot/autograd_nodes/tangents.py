@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,12 +11,16 @@ import torch
 
 __all__ = ["DENSE", "TELLING", "as_plain", "without_zeros"]
 
-DENSE = torch._C.DispatchKeySet(torch._C.DispatchKey.Dense).raw_repr()
+_Key, _Keys = torch._C.DispatchKey, torch._C.DispatchKeySet
 
-
-TELLING = DENSE | torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched).raw_repr()
+DENSE = _Keys(_Key.Dense).raw_repr()
+_READABLE = DENSE | _Keys(_Key.FuncTorchBatched).raw_repr()
 """Of these keys, sparse, quantized and nested tensors lack the first, and so do those of a backward with `is_grads_batched`;
 those under `torch.func.vmap` have the second."""
+_LAZY = (_Key.Negative, _Key.Conjugate, _Key.ZeroTensor)
+"""What tensors with one of these are is not what lies in their memory."""
+TELLING = functools.reduce(operator.or_, (_Keys(key).raw_repr() for key in _LAZY), _READABLE)
+"""Of these keys, plain memory has the first alone."""
 
 
 def without_zeros(
@@ -35,7 +41,7 @@ def as_plain(tangent: torch.Tensor, strides: tuple[int, ...]) -> tuple[torch.Ten
         return tangent if tangent.stride() == strides else tangent.contiguous(), True
     if tangent.layout != torch.strided:
         tangent = tangent.to_dense()
-    if torch._C._dispatch_keys(tangent).raw_repr() & TELLING != DENSE:
+    if torch._C._dispatch_keys(tangent).raw_repr() & _READABLE != DENSE:
         return tangent, True
     if tangent._is_zerotensor():
         tangent = torch.zeros(tangent.shape, dtype=tangent.dtype, device=tangent.device)
