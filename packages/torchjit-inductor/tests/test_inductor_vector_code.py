@@ -343,3 +343,20 @@ def test_extremes_of_short_rows(dtype: torch.dtype, vector_bytes: int | None) ->
     if dtype.is_floating_point:
         x[20:][torch.arange(20), (torch.arange(20) * 3) % 20] = torch.nan
     check(lambda x: [x.amax(1), x.amin(1), x.sum(1), *x.max(1)], (x,), tol=EXACT, vector_bytes=vector_bytes)
+
+
+@pytest.mark.parametrize(
+    ("fn", "rows", "lanes"),
+    [
+        (torch.add, 1024, 8),
+        (torch.add, 64, 16),  # which a cache holds
+        (lambda x, y: torch.sigmoid(x) + y, 1024, 16),  # which computes
+        (lambda x, y: x.gather(1, y.long()), 1024, 8),  # integers of 64 bits
+        (lambda x, y: x.amax(1) + y[:, 0], 1024, 16),
+    ],
+)
+def test_what_waits_for_memory_has_shorter_vectors(fn: Any, rows: int, lanes: int) -> None:
+    """Two large tensors that are added: with 64 bytes a vector it took 1.13 to 1.2 times as long."""
+    x, y = sample(rows, 2051), sample(rows, 2051, low=0, high=1)
+    graph = check(fn, (x, y), vector_bytes=64)
+    assert f"VECTOR_TYPES({lanes})" in c_text(graph)

@@ -53,6 +53,10 @@ WAYS = 4
 SHORT_POSITIONAL = 64
 """In shorter rows argmax goes element by element."""
 
+MOST_CACHED = 1 << 24
+"""Bytes: kernels that move more wait for memory."""
+STREAMED = 32
+"""Bytes of vectors in those: with 64 each line is one instruction, and sums of two tensors took 1.2 times as long (AMD EPYC, AVX-512)."""
 SORTING = 48
 """What sorting costs for each element, in the units of `Plan.work`."""
 
@@ -163,7 +167,7 @@ class Plan:
         self.shape, self.vector = self._choose()
         self.segments = self._segments()
         self.values = self._values()
-        self.width = self._narrowed(vector_bytes)
+        self.width = self._narrowed(min(vector_bytes, STREAMED) if self._streams() else vector_bytes)
         self.block = self._blocked()
         self.positions = self._positions()
         self.tile = self._tile(threads)
@@ -317,6 +321,17 @@ class Plan:
 
     def _values(self) -> tuple[Value, ...]:
         return tuple(walk(*(v for part in self.segments for v in roots(part.stores))))
+
+    def _streams(self) -> bool:
+        """Does the kernel take as long as its memory, which no cache holds, and which it walks through?"""
+        loads = [v for v in self.values if v.op == "load"]
+        if self.shape != "pointwise" or any(v.args for v in loads) or any(v.op in DEAR for v in self.values):
+            return False
+        sizes = {v.symbol: v.size.value or 1 for v in self.kernel.outer}
+        moved = {(v.data.buffer, frozenset(v.symbols), v.dtype) for v in loads}
+        moved |= {(s.buffer, frozenset(_reached(s)), s.value.dtype) for s in self.kernel.stores}
+        held = (math.prod(sizes.get(s, 1) for s in symbols) * dtype.itemsize for _, symbols, dtype in moved)
+        return sum(held) > MOST_CACHED
 
     def _narrowed(self, vector_bytes: int) -> int:
         """Lanes, after integers were made as narrow as that takes to have more of them."""
