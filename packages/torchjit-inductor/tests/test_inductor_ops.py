@@ -638,3 +638,23 @@ def test_log_sum_exp_of_infinite_rows(dims: Any) -> None:
     x[0], x[1, 2], x[2, :, 3] = -torch.inf, torch.inf, torch.nan
     check(lambda x: [x.logsumexp(dims), torch.logsumexp(x.sin() * 9, dims, keepdim=True)], (x,))
     check(lambda x: x.round().long().logsumexp(dims), (sample(3, 4, 5),), aten=None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_dropout_draws_eagers_mask_and_multiplies_in_a_kernel(dtype: torch.dtype, transposed: bool) -> None:
+    """Numbers are drawn in the order of memory: where that is another one the library does it all."""
+    x = sample(31, 17, dtype=dtype)
+    x = x.t() if transposed else x
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        y, mask = aten.native_dropout(x, 0.25, True)
+        return [y + 1, mask]
+
+    graph = compiled(fn, (x,))
+    assert ("aten_native_dropout" in graph.source) == transposed and len(graph.kernels) == 1
+    torch.manual_seed(3)
+    wanted = [*fn(x), torch.rand(2)]
+    torch.manual_seed(3)
+    found = [*graph(x), torch.rand(2)]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
