@@ -34,7 +34,7 @@ from torchjit_aot.saved_symbols import with_symbols
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
 from torchjit_aot.synthetic_bases import guard_history, guard_overlap
-from torchjit_core.events import emit_fallback, phase
+from torchjit_core.events import emit, emit_fallback, phase
 from torchjit_core.failures import degraded
 from torchjit_core.reasons import GraphBreak
 from torchjit_core.storing import is_ahead
