@@ -39,6 +39,7 @@ from torchjit_session.backend_calls import is_ours
 from torchjit_session.call_chain import CallSite
 from torchjit_session.counters import counters
 from torchjit_session.failures import Failures
+from torchjit_session.first_uses import make_first_uses
 from torchjit_session.interrupts import CompilationScope
 from torchjit_session.loading import import_capture
 from torchjit_session.other_compiler import hidden_from_torch_compile
@@ -276,6 +277,7 @@ class Site:
 
     def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
         store = self.terms.host.store()
+        make_first_uses()
         known = borrowed(self, slots) or self._loaded(slots, store)
         if known is not None:
             return known
