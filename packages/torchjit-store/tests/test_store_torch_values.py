@@ -106,3 +106,12 @@ def test_hooks_of_tensors_are_found() -> None:
     references = [origins.reference(obj) for obj in (hooks[0], stored[0]._post_accumulate_grad_hooks)]
     finder = Finder(json.loads(json.dumps(origins.table())), [found])
     assert [finder.find(r) for r in references] == [hooks[1], found[0]._post_accumulate_grad_hooks]
+
+
+def test_a_namespace_of_operators_is_made_where_nobody_has_asked_for_it() -> None:
+    origins = Origins([])
+    reference = origins.reference(torch.ops.store_test_operators)
+    table = json.loads(json.dumps(origins.table()))
+    del torch.ops.store_test_operators  # as in a process that comes to it later
+    found = Finder(table).find(reference)
+    assert found is torch.ops.store_test_operators

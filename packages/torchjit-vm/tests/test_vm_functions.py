@@ -176,7 +176,11 @@ def goes_through_a_set_of_the_code(x: Any) -> Any:
 
 
 def goes_through_a_set_it_makes(x: Any) -> Any:
-    return x + len("".join({text[0] for text in ("one", "two", "three")}))
+    return x + len("".join({text[0] for text in ("one", "two", "four", "six")}))
+
+
+def goes_through_a_set_of_two_that_it_makes(x: Any) -> Any:
+    return x + [*set(("one", "two", "one"))].index("two")
 
 
 def goes_through_a_set_of_the_module(x: Any) -> Any:
@@ -243,6 +247,7 @@ def asks_what_is_refused(x: Any) -> Any:
         (asks_what_is_refused, {}, ["TJ-STORE-010"]),
         (goes_through_a_set_of_the_code, {}, ["TJ-STORE-028"]),
         (goes_through_a_set_it_makes, {}, ["TJ-STORE-028"]),
+        (goes_through_a_set_of_two_that_it_makes, {}, []),
         (goes_through_a_set_of_the_module, {}, ["TJ-STORE-028"]),
         (goes_through_numbers, {}, []),
         (looks_into_sets, {}, []),
@@ -271,11 +276,11 @@ def only_asks(x: Any) -> Any:
 def test_the_order_of_a_set_is_guarded_where_it_counts() -> None:
     """A set that is only looked into may be another one with the same elements: texts have other hashes in each process."""
     orders = []
-    for function in (only_asks, goes_through_a_set_of_the_module):
+    for function in (only_asks, goes_through_a_set_of_the_module, goes_through_a_set_of_two_that_it_makes):
         jit = Jit(function)
         jit(Num(1.0))
         orders.append([g for g in jit.captured[-1].guards if isinstance(g, Predicate) and g.text.startswith("list(")])
-    assert [len(found) for found in orders] == [0, 1]
+    assert [len(found) for found in orders] == [0, 1, 1]
 
 
 def names_its_place(x: Any) -> Any:

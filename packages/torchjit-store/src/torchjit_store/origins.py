@@ -195,7 +195,7 @@ class Origins:
         registry = REGISTRIES.get(class_name(type(obj)))
         if registry is not None:
             own = namespace(obj)
-            name = f"{own['_namespace']}::{own['_name']}" if registry == "operator" else own["qualname"]
+            name = f"{own['_namespace']}::{own['_name']}" if registry == "operator" else own[_NAMES[registry]]
             return self._add(registry, None, name, obj)
         if type(obj) is types.BuiltinFunctionType and type(obj.__self__) in JSON_ATOMS:
             return self._add("method", None, [obj.__self__, obj.__name__], obj)
@@ -229,6 +229,10 @@ class Origins:
         """The row of a module of this process."""
         found = sys.modules.get(name)
         return None if found is None else self._add("module", None, name, found)
+
+
+_NAMES = {"kernels": "qualname", "operators": "name"}
+"""Where what is registered has the name that it is registered under."""
 
 
 def _original(function: FunctionType | CodeType) -> FunctionType | CodeType:

@@ -40,18 +40,21 @@ JSON_ATOMS = frozenset({str, int, float, bool})
 REGISTRIES = {
     "torch._library.custom_ops.CustomOpDef": "operator",
     "torch._library.simple_registry.SimpleOperatorEntry": "kernels",
+    "torch._ops._OpNamespace": "operators",
 }
-"""Where torch keeps what a program registers for operators, and the steps that lead there."""
+"""Where torch keeps operators and what a program registers for them, and the steps that lead there."""
 
 
 def registered(step: str, name: str) -> Any:
-    """What torch has for a custom operator.
+    """What torch has for a custom operator, or its namespace of operators, which it makes when it is asked for.
 
     Raises:
         Stale: there is no such operator.
     """
     modules = sys.modules
-    if step == "operator":
+    if step == "operators":
+        found = getattr(modules["torch"].ops, name)
+    elif step == "operator":
         found = namespace(modules["torch._library.custom_ops"])["OPDEFS"].get(name)
     else:
         found = namespace(modules["torch._library.simple_registry"])["singleton"]._data.get(name)

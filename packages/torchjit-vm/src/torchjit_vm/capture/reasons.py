@@ -184,7 +184,7 @@ SET_ORDER = reason(
     "TJ-STORE-028",
     "the order of a set's elements is part of what was computed",
     "Texts and most objects have other hashes in each process, and sets of them another order: compiled code that went through such a set "
-    "is not kept on disk.",
+    "is not kept on disk. Of at most three texts that were put into a set in the compiled code the order is compared.",
     "Go through sorted(...) of it outside of the compiled function, or use a tuple or a dict.",
 )
 ADDRESS = reason(

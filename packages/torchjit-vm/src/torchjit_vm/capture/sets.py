@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from torchjit_core.paths import Pinned
 from torchjit_core.storing import never_stored
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.elements import set_entries
@@ -40,13 +41,29 @@ def sought_key(domain: CaptureDomain, value: Value, container: SetValue | None) 
 def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:
     """The elements in the order of iteration, which depends on their hashes."""
     entries = set_entries(domain, value)
-    note_order(domain, entries)
+    if not (value.layout is None and value.real is NEW and _guard_texts(domain, entries)):
+        note_order(domain, entries)
     if not value.changed and value.real is not NEW:
         if value.path is not None:
             domain.guard_order(value.path, value.real)
         return list(entries.values())
     layout = layout_of(domain, value)
     return list(entries.values()) if layout is None else [entries[key] for key in layout]
+
+
+_FEW = 3
+
+
+def _guard_texts(domain: CaptureDomain, keys: Collection[object]) -> bool:
+    """Rely on the order in which a set of a few texts, put in one by one, iterates in this process. Of few there are so few orders that
+    the entries of some processes serve all others (`set(config.layer_types)` in transformers)."""
+    if not 1 < len(keys) <= _FEW or not all(type(key) is str for key in keys):
+        return False
+    added = list(keys)
+    expected = list(set(iter(added)))
+    text = f"list(set({added!r})) == {expected!r}"
+    domain.guard_test(("order", *added), Pinned.of(set, "set"), lambda _: list(set(iter(added))) == expected, text)
+    return True
 
 
 def note_order(domain: CaptureDomain, keys: Collection[object]) -> None:
