@@ -20,6 +20,7 @@ from torchjit_aot.autograd_nodes.nodes import Part, parts_of
 from torchjit_aot.autograd_nodes.pieces import Groups, PieceGraph, cut_in_pieces, groups_of
 from torchjit_aot.autograd_nodes.undefined_tangents import prune
 from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, Kind, Run, writes_last
+from torchjit_aot.gradient_histories import guard_history
 from torchjit_aot.inputs import no_autocast
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.joint_passes import prepare_joint
@@ -32,8 +33,8 @@ from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import make_inference, make_training
 from torchjit_aot.saved_symbols import with_symbols
 from torchjit_aot.settings import AotSettings
+from torchjit_aot.shared_inputs import guard_overlap
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
-from torchjit_aot.synthetic_bases import guard_history, guard_overlap
 from torchjit_core.events import emit, emit_fallback, phase
 from torchjit_core.failures import degraded
 from torchjit_core.reasons import GraphBreak

@@ -23,9 +23,10 @@ from torchjit_aot.passes import run_on_graph, run_on_joint
 from torchjit_aot.pooling import slim_max_pools
 from torchjit_aot.rewrites import EXACT, rewrite_joint, tell_rewrites
 from torchjit_aot.settings import AotSettings
+from torchjit_aot.shared_inputs import synthetic_bases
 from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import tell_joint
-from torchjit_aot.synthetic_bases import SyntheticBase, synthetic_bases
+from torchjit_aot.synthetic_bases import SyntheticBase
 from torchjit_aot.verify import verify
 from torchjit_core.events import emit, phase
 from torchjit_core.reasons import GraphBreak

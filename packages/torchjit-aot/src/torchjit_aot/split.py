@@ -28,7 +28,6 @@ __all__ = [
     "build_backward",
     "build_forward",
     "laid_out",
-    "live_nodes",
     "tell_graph",
     "tell_joint",
     "tell_saved",
@@ -58,7 +57,7 @@ class BuiltGraph:
         return [node.meta["val"] for node in self.gm.graph.nodes if node.op == "placeholder"]
 
 
-def live_nodes(joint: JointGraph) -> list[fx.Node]:
+def _live_nodes(joint: JointGraph) -> list[fx.Node]:
     """The nodes of the forward: what its results need, and what has an effect of its own."""
     wanted = [slot for slot in joint.slots if isinstance(slot, fx.Node)]
     wanted += list(joint.mutated.values())
@@ -133,7 +132,7 @@ def laid_out(writer: GraphWriter, node: fx.Node, strides: Sequence[Any]) -> fx.N
 
 def build_forward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> BuiltGraph:
     """The graph of the slots, the mutations, and the saved values that are not inputs."""
-    wanted = [*live_nodes(joint), *saved]
+    wanted = [*_live_nodes(joint), *saved]
     needed = ancestors(wanted)
     inputs = tuple(
         node for node in (*joint.inputs, *(n for n, _ in joint.constants)) if node in needed or node in _written(joint)
