@@ -47,28 +47,18 @@ def compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping[
         return compiled_module(model, functools.partial(start, of_object=True), again, arguments)
     if isinstance(model, FrontDoor):
         return compile_any(model.__wrapped__, start, arguments)
-    if isinstance(model, types.MethodType):
-        inner: Any = model.__func__
-        inner = inner.__wrapped__ if isinstance(inner, FrontDoor) else inner
-        if inner is torch.nn.Module._call_impl and isinstance(model.__self__, torch.nn.Module):
-            # Imported here: most programs compile no module in place, and every one imports this.
-            from torchjit_session.in_place import compiled_call  # noqa: PLC0415
-
-            return compiled_call(model.__self__, start)
-        if isinstance(inner, types.FunctionType):
-            return types.MethodType(start(inner, of_object=True), model.__self__)
+    if isinstance(model, types.MethodType) and (method := _compiled_method(model, start)) is not None:
+        return method
     if isinstance(model, types.FunctionType):
         return start(model)
     call = type(model).__dict__.get("__call__")  # an instance of a class that defines it
     if isinstance(call, types.FunctionType):
         return types.MethodType(start(call, of_object=True), model)
-    if isinstance(model, type) or not callable(model):
-        kind = (
-            f"the class {model.__name__}: compile an instance of it, {model.__name__}(...)"
-            if isinstance(model, type)
-            else ""
-        )
-        raise UserTypeError(NOT_CALLABLE, f"got {kind or _told(model)}")
+    if isinstance(model, type):
+        name = model.__name__
+        raise UserTypeError(NOT_CALLABLE, f"got the class {name}: compile an instance of it, {name}(...)")
+    if not callable(model):
+        raise UserTypeError(NOT_CALLABLE, f"got {_told(model)}")
 
     def call_builtin(*args: Any, **kwargs: Any) -> Any:
         return model(*args, **kwargs)
@@ -76,6 +66,20 @@ def compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping[
     functools.update_wrapper(call_builtin, model, updated=())
     function: Any = call_builtin
     return start(function)
+
+
+def _compiled_method(method: types.MethodType, start: Callable[..., FrontDoor]) -> Any:
+    """A bound method compiled; None where what it binds is no Python function."""
+    inner: Any = method.__func__
+    inner = inner.__wrapped__ if isinstance(inner, FrontDoor) else inner
+    if inner is torch.nn.Module._call_impl and isinstance(method.__self__, torch.nn.Module):
+        # Imported here: most programs compile no module in place, and every one imports this.
+        from torchjit_session.in_place import compiled_call  # noqa: PLC0415
+
+        return compiled_call(method.__self__, start)
+    if isinstance(inner, types.FunctionType):
+        return types.MethodType(start(inner, of_object=True), method.__self__)
+    return None
 
 
 def doors(

@@ -21,7 +21,7 @@ from torchjit_vm.capture.effect_records import Standin
 from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.prelude import write_prelude
 from torchjit_vm.capture.reasons import REBUILD
-from torchjit_vm.capture.rebuild import Cycle, Rebuilder
+from torchjit_vm.capture.rebuild import Cycle, Line, Rebuilder
 from torchjit_vm.capture.reorderable_calls import write_reordered
 from torchjit_vm.capture.source import compile_lines, in_frames, places_of
 from torchjit_vm.capture.values import CellValue, Leaf, Obj, Value
@@ -82,28 +82,13 @@ def emit(
         compile_leaves: compiles the graph for the leaves that the statements need.
         marks: the region starts inside of a `try` or `with`: the function says by a variable when what it does begins to show.
     """
-    early: set[Value] = set()
-    while True:
-        out = Rebuilder(domain, early)
-        out.location = location
-        write_reordered(domain, out, early=True)
-        reports, out.lines = out.lines, []
-        try:
-            regions = body(out)
-        except Cycle as cycle:
-            if cycle.value in early:  # nothing can be made before its contents
-                raise GraphBreak(REBUILD, type(cycle.value).__name__, location) from None
-            early.add(cycle.value)
-            continue
-        break
+    out, reports, regions = _written(domain, location, body)
     region_code = compile_leaves([leaf for _, leaf in out.leaves.values()])
     repeatable = region_code.target is not None and region_code.repeatable and domain.runs_again()
     repeatable = repeatable and not (reports and region_code.acts)
     prelude = _prelude(out, region_code, repeatable)
     name = code.co_name if code.co_name.isidentifier() else "region"
-    lines: list[tuple[int, str, CodeLocation | None]] = [
-        (0, f"def {name}({', '.join(out.gathered.values())}):", location)
-    ]
+    lines: list[Line] = [(0, f"def {name}({', '.join(out.gathered.values())}):", location)]
     graph_call = [(1, text, location) for text in prelude]
     # If the region's code runs in place of a graph that raises, it makes its reports itself.
     lines += [*graph_call, *reports] if repeatable else [*reports, *graph_call]
@@ -115,6 +100,27 @@ def emit(
             lines.append(line)
     function, source = compile_lines(lines, code, name, out.constants, module)
     return Emitted(function, tuple(out.gathered), source, tuple(regions), out.rebuilt(), repeatable)
+
+
+def _written(
+    domain: CaptureDomain, location: CodeLocation, body: Callable[[Rebuilder], list[Region]]
+) -> tuple[Rebuilder, list[Line], list[Region]]:
+    """What the body writes, the reports that are made before the graph runs, and the continuations.
+
+    Objects that hold themselves are met while they are written: then all is written anew, and those are made before their contents.
+    """
+    early: set[Value] = set()
+    while True:
+        out = Rebuilder(domain, early)
+        out.location = location
+        write_reordered(domain, out, early=True)
+        reports, out.lines = out.lines, []
+        try:
+            return out, reports, body(out)
+        except Cycle as cycle:
+            if cycle.value in early:  # nothing can be made before its contents
+                raise GraphBreak(REBUILD, type(cycle.value).__name__, location) from None
+            early.add(cycle.value)
 
 
 def _prelude(out: Rebuilder, code: RegionCode, repeatable: bool) -> list[str]:

@@ -11,7 +11,7 @@ import math
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Attr, Cell, Drawn, InstanceAttr, Item, Pinned
@@ -36,7 +36,10 @@ from torchjit_vm.capture.values import (
     Value,
 )
 
-__all__ = ["Cycle", "NotRemade", "Rebuilder", "made_early", "write_attributes"]
+__all__ = ["Cycle", "Line", "NotRemade", "Rebuilder", "made_early", "write_attributes"]
+
+Line: TypeAlias = "tuple[int, str, CodeLocation | None]"
+"""Of emitted code: indentation, text, and the place in the program's source that tracebacks show for it."""
 
 _LITERALS = (int, str, bytes, bool, type(None), type(Ellipsis))
 
@@ -70,7 +73,7 @@ class Rebuilder:
     """Writes the lines of one emitted function, and knows what it needs from outside.
 
     Attributes:
-        lines: (indentation, text, source location).
+        lines: what is written by now.
         gathered: access path to parameter name, in order.
         constants: name to object, the function's globals.
         leaves: the leaves that the lines mention, with the name of each.
@@ -83,7 +86,7 @@ class Rebuilder:
     def __init__(self, domain: CaptureDomain, early: set[Value]) -> None:
         self.domain = domain
         self.early = early
-        self.lines: list[tuple[int, str, CodeLocation | None]] = []
+        self.lines: list[Line] = []
         self.indent = 1
         self.location: CodeLocation | None = None
         self.gathered: dict[AccessPath, str] = {}

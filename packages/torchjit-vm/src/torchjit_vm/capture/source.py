@@ -14,7 +14,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_vm.capture import library
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.effect_records import Standin
-from torchjit_vm.capture.rebuild import Rebuilder
+from torchjit_vm.capture.rebuild import Line, Rebuilder
 from torchjit_vm.capture.values import Value
 
 __all__ = ["compile_lines", "in_frames", "places_of", "raised_in"]
@@ -30,9 +30,9 @@ def places_of(domain: CaptureDomain, exception: Value) -> list[Standin]:
 
 
 def compile_lines(
-    lines: list[tuple[int, str, CodeLocation | None]], code: CodeType, name: str, constants: dict[str, Any], module: str
+    lines: list[Line], code: CodeType, name: str, constants: dict[str, Any], module: str
 ) -> tuple[FunctionType, str]:
-    """Compile the lines `(indentation, text, location)` of one function; its instructions carry the user's positions."""
+    """Compile the lines of one function; its instructions carry the user's positions."""
     source = "\n".join("    " * indent + text for indent, text, _ in lines) + "\n"
     tree = ast.parse(source)
     for node in ast.walk(tree):
