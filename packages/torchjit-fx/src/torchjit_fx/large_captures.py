@@ -12,7 +12,7 @@ from torchjit_core import events
 from torchjit_core.location import CodeLocation
 from torchjit_fx.leaves import Step
 
-__all__ = ["LargeCaptureNotice", "loop_around"]
+__all__ = ["LargeCaptureNotice"]
 
 _EVERY = 250
 _ADVICE = (
@@ -71,13 +71,13 @@ def _most_repeated(steps: Sequence[Step]) -> tuple[CodeLocation, int, CodeLocati
     for key, times in count.most_common():
         step = example[key]
         for place in reversed(step.stack or (step.location,)):
-            loop = None if place is None else loop_around(place)
+            loop = None if place is None else _loop_around(place)
             if loop is not None and step.location is not None:
                 return loop, times, step.location
     return None
 
 
-def loop_around(place: CodeLocation) -> CodeLocation | None:
+def _loop_around(place: CodeLocation) -> CodeLocation | None:
     """The `for` or `while` around a line of a function, by the indentation of the lines above; None if there is none."""
     inner = _indent(place.line())
     for number in range(place.lineno - 1, 0, -1):

@@ -19,7 +19,7 @@ from torchjit_fx.records import TensorRecord, Wrapping
 
 __all__ = [
     "DISTRIBUTED", "Assembling", "Below", "Pieces", "WholeCall", "assembled", "coerced", "described", "is_same_wrapping", "part_of", "pieces_of",
-    "tensor_records", "wrapping_of",
+    "tensor_records",
 ]  # fmt: skip
 
 _C: Any = torch._C
@@ -30,7 +30,7 @@ DISTRIBUTED = reason(
 )
 
 
-def wrapping_of(t: torch.Tensor, describe: Callable[[torch.Tensor], TensorRecord]) -> Wrapping:
+def _wrapping_of(t: torch.Tensor, describe: Callable[[torch.Tensor], TensorRecord]) -> Wrapping:
     """What a tensor consists of; `describe` gives the records of its parts."""
     flattened: Any = t.__tensor_flatten__()  # type: ignore[attr-defined]
     names, context = flattened
@@ -56,7 +56,7 @@ def described(t: torch.Tensor, describe: Callable[[torch.Tensor], TensorRecord])
         # Of what the region makes they hold for the whole graph: each other size gets a graph of its own.
         sizes, strides = tuple(map(int, t.shape)), tuple(map(int, t.stride()))
         flags = (t.requires_grad, t.is_leaf, False, False, False)
-        return TensorRecord(t.dtype, t.device, sizes, strides, 0, *flags, False, wrapping_of(t, describe))
+        return TensorRecord(t.dtype, t.device, sizes, strides, 0, *flags, False, _wrapping_of(t, describe))
 
 
 def tensor_records(record: TensorRecord) -> list[TensorRecord]:
@@ -194,16 +194,21 @@ class Assembling:
         self.__name__ = f"assemble_{record.wrapping.cls.__name__}"  # type: ignore[union-attr]
 
     def __call__(self, *pieces: torch.Tensor) -> torch.Tensor:
-        if not self.record.requires_grad:
-            with torch.no_grad():
-                return assembled(self.record, iter(pieces))  # type: ignore[no-any-return]
-        with torch.enable_grad():
-            return _Assemble.apply(self, *pieces)  # type: ignore[no-any-return]
+        return _with_history(_Assemble, self, pieces)
 
     def taken_apart(self, whole: torch.Tensor) -> list[torch.Tensor]:
         """The reverse, for autograd, too: the carrier, and the plain tensors."""
         with torch.enable_grad(), _C.DisableTorchFunctionSubclass():
             return list(_TakeApart.apply(self, whole))
+
+
+def _with_history(function: Any, how: Assembling | Pieces, pieces: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The tensor that consists of the pieces: for autograd, where it has a part in it, by one of the functions below."""
+    if not how.record.requires_grad:
+        with torch.no_grad():
+            return assembled(how.record, iter(pieces))  # type: ignore[no-any-return]
+    with torch.enable_grad():
+        return function.apply(how, *pieces)  # type: ignore[no-any-return]
 
 
 class _Assemble(torch.autograd.Function):
@@ -277,11 +282,7 @@ class Pieces:
 
     def together(self, pieces: Iterable[torch.Tensor]) -> torch.Tensor:
         """The result, for autograd, too."""
-        if not self.record.requires_grad:
-            with torch.no_grad():
-                return assembled(self.record, iter(pieces))  # type: ignore[no-any-return]
-        with torch.enable_grad():
-            return _Together.apply(self, *pieces)  # type: ignore[no-any-return]
+        return _with_history(_Together, self, pieces)
 
 
 class _Pieces(torch.autograd.Function):

@@ -12,7 +12,6 @@ from torchjit_inductor.ir.kernel import LoopVar
 
 __all__ = [
     "Digit",
-    "always_below",
     "digit",
     "dividends",
     "join_digits",
@@ -93,7 +92,7 @@ def operation_text(atom: Atom, expr_text: Callable[[Expr], str], extreme: str, s
     return floor.format("div" if divides else "mod", left, right)
 
 
-def always_below(left: Expr, right: Expr, sizes: Mapping[Symbol, Expr]) -> bool:
+def _always_below(left: Expr, right: Expr, sizes: Mapping[Symbol, Expr]) -> bool:
     """0 <= left < right for every value of the loop variables, whose sizes are given.
 
     Loop variables of symbolic size carry no upper bound, so each is replaced by the end of its range that makes
@@ -283,7 +282,7 @@ def _simplify_operation(atom: Operation, sizes: Mapping[Symbol, Expr], made: dic
     if atom.kind == "min":
         return minimum(left, right)
     result = left // right if atom.kind == "floordiv" else left % right
-    if result.as_symbol is None and result.value is None and always_below(left, right, sizes):
+    if result.as_symbol is None and result.value is None and _always_below(left, right, sizes):
         return constant(0) if atom.kind == "floordiv" else left
     return result
 

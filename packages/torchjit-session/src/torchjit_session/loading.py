@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-__all__ = ["LoadedLater", "import_capture", "in_a_thread"]
+__all__ = ["LoadedLater", "import_capture"]
 
 _CAPTURE = "torchjit_session.capture"
 _READ_AHEAD = ("torchjit_vm", "torchjit_fx", "torchjit_guards", "torchjit_core", "torchjit_torch", "torchjit_session")
@@ -47,10 +47,10 @@ def import_capture(backend: object) -> None:
             if later is not None:
                 later.load()
 
-    in_a_thread(imports)
+    _in_a_thread(imports)
 
 
-def in_a_thread(work: Callable[[], None]) -> None:
+def _in_a_thread(work: Callable[[], None]) -> None:
     """Have this done by a thread of its own; by this one where there can be no other (at the end of a process).
 
     Raises:

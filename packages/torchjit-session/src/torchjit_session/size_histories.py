@@ -21,7 +21,7 @@ import torchjit_guards
 if TYPE_CHECKING:
     import torchjit_vm
 
-__all__ = ["SizeHistories", "described_modules"]
+__all__ = ["SizeHistories"]
 
 _ANY = "any modules"
 _shape: Any = torch._C.TensorBase.shape
@@ -48,7 +48,7 @@ class SizeHistories:
             most: how many kinds of modules have a history of their own; with the next one all have a common one.
         """
         self._read()
-        modules = described_modules(region, slots)
+        modules = _described_modules(region, slots)
         self._met.add(modules)
         mine = self._of.setdefault(modules, torchjit_guards.SizeHistory(modules))
         if _ANY not in self._of and len(self._met) > most:
@@ -83,7 +83,7 @@ class SizeHistories:
             mine.learn(theirs, met_here=met_here)
 
 
-def described_modules(region: torchjit_vm.Region, slots: tuple[Any, ...]) -> str:
+def _described_modules(region: torchjit_vm.Region, slots: tuple[Any, ...]) -> str:
     """A digest of the modules that a call brings or that the region's code names: their classes and the shapes of their parameters.
 
     Numbers in modules are not in it (equal blocks have their index in a list), nor are buffers (which may grow). Empty without modules.

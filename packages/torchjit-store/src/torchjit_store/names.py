@@ -13,7 +13,7 @@ from torchjit_store.fingerprints import Step, class_name, module_name, namespace
 from torchjit_store.steps import follow
 from torchjit_store.table import MISSED
 
-__all__ = ["constants_to", "modules_of", "named_ways", "shown", "walk"]
+__all__ = ["modules_of", "named_ways", "shown", "walk"]
 
 
 def modules_of(functions: Iterable[FunctionType | CodeType]) -> tuple[str, ...]:
@@ -200,19 +200,19 @@ def _walk_code(outer: Any, way: tuple[Step, ...], names: tuple[str, ...], wanted
         return None
     for more, found in _peeled(outer):
         if type(found) is FunctionType:
-            inner = constants_to(found.__code__, wanted)
+            inner = _constants_to(found.__code__, wanted)
             if inner is not None:
                 return (*way, *more, ("code", None), *inner)
     return None
 
 
-def constants_to(code: CodeType, wanted: CodeType) -> tuple[Step, ...] | None:
+def _constants_to(code: CodeType, wanted: CodeType) -> tuple[Step, ...] | None:
     """The steps from a code object to one among its constants, at any depth."""
     for i, constant in enumerate(code.co_consts):
         if type(constant) is CodeType:
             if constant is wanted:
                 return (("const", i),)
-            inner = constants_to(constant, wanted)
+            inner = _constants_to(constant, wanted)
             if inner is not None:
                 return (("const", i), *inner)
     return None

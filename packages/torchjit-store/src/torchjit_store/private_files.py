@@ -14,7 +14,6 @@ __all__ = [
     "BLOCK",
     "NotOurs",
     "cache_root",
-    "is_private",
     "made_folder",
     "opened_folder",
     "read_private",
@@ -50,7 +49,7 @@ def cache_root(cache_dir: str | None) -> Path:
     return folder
 
 
-def is_private(found: os.stat_result) -> bool:
+def _is_private(found: os.stat_result) -> bool:
     """Is it this user's, and may nobody else write to it?"""
     return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o022
 
@@ -69,7 +68,7 @@ def opened_folder(root: Path, *names: str) -> Iterator[int]:
             inner = os.open(name, _FOLDER, dir_fd=at)
             os.close(at)
             at = inner
-            if not is_private(os.fstat(at)):
+            if not _is_private(os.fstat(at)):
                 raise NotOurs(f"{root.joinpath(*names)}: {name} belongs to another user, or others may write to it")
         yield at
     finally:
@@ -89,7 +88,7 @@ def made_folder(root: Path, *names: str) -> None:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         found = folder.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not is_private(found):
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not _is_private(found):
             folder.chmod(0o700)
 
 
@@ -106,7 +105,7 @@ def read_private(name: str, at: int) -> Generator[bytes, None, None]:
     file = os.open(name, _FILE, dir_fd=at)
     try:
         found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or not is_private(found):
+        if not stat.S_ISREG(found.st_mode) or not _is_private(found):
             raise NotOurs(f"{name} is no regular file, belongs to another user, or others may write to it")
         with os.fdopen(file, "rb", closefd=False) as content:
             yield content.read(BLOCK)

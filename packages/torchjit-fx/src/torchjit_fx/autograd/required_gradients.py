@@ -19,10 +19,10 @@ from torchjit_fx.flatten import leaves_in
 from torchjit_fx.leaves import Function, InputLeaf, Raw, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 
-__all__ = ["example_of", "is_refused_by_mode", "preparing", "requires_grad_now", "switch"]
+__all__ = ["example_of", "is_refused_by_mode", "preparing", "switch"]
 
 
-def requires_grad_now(domain: CallDomain, leaf: InputLeaf) -> bool:
+def _requires_grad_now(domain: CallDomain, leaf: InputLeaf) -> bool:
     """As the program sees it here."""
     return leaf.record.requires_grad and id(leaf) not in domain.recorder.data.frozen
 
@@ -41,7 +41,7 @@ def switch(domain: CallDomain, leaf: InputLeaf, wanted: bool, capture: CaptureCo
     Raises:
         GraphBreak: it cannot be followed, or raises.
     """
-    if requires_grad_now(domain, leaf) is wanted:
+    if _requires_grad_now(domain, leaf) is wanted:
         return False
     if not _may_switch(domain, leaf, capture):
         raise GraphBreak(breaks.METADATA_MUTATION, f"requires_grad of {leaf.path}", capture.location())

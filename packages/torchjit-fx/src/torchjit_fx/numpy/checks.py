@@ -22,7 +22,7 @@ from torchjit_fx.numpy.functions import COUNTING, OF_COMPLEX
 from torchjit_fx.protocols import CaptureContext
 
 __all__ = [
-    "check_values", "expected", "fits", "numpy_dtype", "numpy_or_torch_dtype", "refuse", "same_kind", "tensors_of", "torch_dtype",
+    "check_values", "expected", "fits", "numpy_dtype", "numpy_or_torch_dtype", "refuse", "same_kind", "tensors_of",
 ]  # fmt: skip
 
 _np = numpy_module
@@ -41,7 +41,7 @@ def expected(
     try:
         with caught_warnings("ignore"), _np.errstate(all="ignore"):
             result = fn(*small, **named)
-        return torch_dtype(result.dtype), result.ndim, not isinstance(result, _np.ndarray)
+        return _torch_dtype(result.dtype), result.ndim, not isinstance(result, _np.ndarray)
     except Exception as error:  # the run for real shows what it was
         raise refuse(fn, f": {error}", capture) from error
 
@@ -62,7 +62,7 @@ def _small(arg: Raw, name: str) -> Raw:
 
 
 @functools.cache
-def torch_dtype(dtype: Any) -> torch.dtype:
+def _torch_dtype(dtype: Any) -> torch.dtype:
     """
     Raises:
         TypeError: torch has none.
@@ -83,7 +83,7 @@ def numpy_or_torch_dtype(arg: Raw) -> Raw:
     """A dtype, a type that stands for one, or anything else."""
     if arg is bool or arg is int or arg is float or arg is complex or isinstance(arg, (type, _np.dtype)):
         try:
-            return torch_dtype(_np.dtype(arg))
+            return _torch_dtype(_np.dtype(arg))
         except TypeError:
             return arg
     return arg
@@ -96,7 +96,7 @@ class _Given:
     def __init__(self, name: str, args: RawArgs, kwargs: RawKwargs) -> None:
         arrays = [a for a in args if type(a) is ArrayLeaf]
         self.name, self.args, self.kwargs = name, args, kwargs
-        self.dtypes = [a.leaf.record.dtype if a.leaf is not None else torch_dtype(a.real.dtype) for a in arrays]
+        self.dtypes = [a.leaf.record.dtype if a.leaf is not None else _torch_dtype(a.real.dtype) for a in arrays]
         self.floating = any(d.is_floating_point for d in self.dtypes)
         self.complex = any(d.is_complex for d in self.dtypes) or any(type(a) is complex for a in args)
         self.second: Raw = args[1] if len(args) > 1 else None
@@ -159,7 +159,7 @@ def tensors_of(domain: CallDomain, arg: Raw, fn: Function, capture: CaptureConte
     if type(arg) is ArrayLeaf:
         return domain.of(Arrays).constant(arg.real, capture) if arg.constant else domain.of(Arrays).tensor(arg, capture)
     if isinstance(arg, NUMPY_SCALARS):  # its type counts
-        return domain.recorder.call(torch.full, ((), arg.item()), {"dtype": torch_dtype(arg.dtype)}, capture)
+        return domain.recorder.call(torch.full, ((), arg.item()), {"dtype": _torch_dtype(arg.dtype)}, capture)
     if type(arg) in (list, tuple):
         return type(arg)([tensors_of(domain, item, fn, capture) for item in arg])
     if type(arg) in PLAIN_ATOMS or type(arg) is SymLeaf or isinstance(arg, torch.dtype):

@@ -29,7 +29,7 @@ from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.stages import in_memory_order, mean_of, scratch_buffer, stage_kernel
 from torchjit_inductor.steps import KernelStep, Program, Step
 
-__all__ = ["by_channels", "split_groups"]
+__all__ = ["split_groups"]
 
 FEW_CHANNELS = 64
 """From so many channels in a group on, vectors along them are full and what is done for each pixel is little beside them."""
@@ -39,11 +39,11 @@ _JOINED = frozenset(("sum", "max", "min", "welford_mean", "welford_m2"))
 
 
 def split_groups(program: Program) -> Program:
-    """The program with `by_channels` done to its kernels for CPUs."""
+    """The program with `_by_channels` done to its kernels for CPUs."""
     buffers, steps = dict(program.buffers), list[Step]()
     for step in program.steps:
         if isinstance(step, KernelStep) and step.kernel.device.type == "cpu":
-            kernels, scratch = by_channels(step.kernel)
+            kernels, scratch = _by_channels(step.kernel)
             buffers.update((b.name, b) for b in scratch)
             steps += [step] if kernels == (step.kernel,) else map(KernelStep, kernels)
         else:
@@ -51,7 +51,7 @@ def split_groups(program: Program) -> Program:
     return attrs.evolve(program, buffers=buffers, steps=tuple(steps))
 
 
-def by_channels(kernel: LoopKernel) -> tuple[tuple[LoopKernel, ...], tuple[Buffer, ...]]:
+def _by_channels(kernel: LoopKernel) -> tuple[tuple[LoopKernel, ...], tuple[Buffer, ...]]:
     """The kernels that take the place of one, in order, and the buffers between them; the kernel itself where it is of another kind."""
     if len(kernel.inner) < 2 or not _joinable(kernel):
         return (kernel,), ()

@@ -14,7 +14,7 @@ from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, iterations
 from torchjit_inductor.ir.operations import OPERATIONS
 from torchjit_inductor.ir.values import DOTS, BoundData, Value
 
-__all__ = ["evaluate_index", "evaluate_kernel", "position_error"]
+__all__ = ["evaluate_kernel"]
 
 
 def evaluate_kernel(
@@ -40,7 +40,7 @@ def evaluate_kernel(
         _store(store, done[store.value], {**env, **bound}, memory, shape)
 
 
-def evaluate_index(index: Expr, env: Mapping[Symbol, torch.Tensor]) -> torch.Tensor:
+def _evaluate_index(index: Expr, env: Mapping[Symbol, torch.Tensor]) -> torch.Tensor:
     """An index expression over int64 tensors that broadcast."""
     total = torch.zeros((1, 1), dtype=torch.int64)
     for monomial, coefficient in index.terms:
@@ -55,7 +55,7 @@ def evaluate_index(index: Expr, env: Mapping[Symbol, torch.Tensor]) -> torch.Ten
 def _operation(atom: object, env: Mapping[Symbol, torch.Tensor]) -> torch.Tensor:
     if not isinstance(atom, Operation):
         raise TypeError(f"unknown atom {atom!r}")
-    left, right = evaluate_index(atom.left, env), evaluate_index(atom.right, env)
+    left, right = _evaluate_index(atom.left, env), _evaluate_index(atom.right, env)
     return OPERATIONS[{"mod": "remainder", "max": "maximum", "min": "minimum"}.get(atom.kind, atom.kind)].meaning(
         left, right
     )
@@ -79,11 +79,11 @@ def _evaluate(
     if value.op == "constant":
         return torch.full((1, 1), value.data, dtype=value.dtype)
     if value.op == "index":
-        return evaluate_index(value.data.index, {**env, **dict(zip(value.data.binders, args, strict=True))})
+        return _evaluate_index(value.data.index, {**env, **dict(zip(value.data.binders, args, strict=True))})
     if value.op == "load":
         return _load(value, args, env, memory)
     if value.op == "bounded":
-        return _bounded(value.data, args[0], evaluate_index(value.data.index, env))
+        return _bounded(value.data, args[0], _evaluate_index(value.data.index, env))
     if value.op == "scan":
         return _scan(value.data, args[0].expand(args[0].shape[0], shape[1]))
     if value.op == "sort":
@@ -107,7 +107,7 @@ def _load(
     value: Value, args: list[torch.Tensor], env: Mapping[Symbol, torch.Tensor], memory: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
     data = value.data
-    index = evaluate_index(data.index, {**env, **dict(zip(data.binders, args, strict=False))})
+    index = _evaluate_index(data.index, {**env, **dict(zip(data.binders, args, strict=False))})
     if not data.masked:
         return memory[data.buffer][index].to(value.dtype)
     mask = args[-1]
@@ -124,11 +124,11 @@ def _bounded(data: BoundData, at: torch.Tensor, size: torch.Tensor) -> torch.Ten
         at = torch.where(at < 0, at + size, at)
     outside = (at < 0) | (at >= size)
     if outside.any():
-        raise position_error(data.error, int(at[outside][0]), data.dim, int(size))
+        raise _position_error(data.error, int(at[outside][0]), data.dim, int(size))
     return at
 
 
-def position_error(error: str, position: int, dim: int, size: int) -> Exception:
+def _position_error(error: str, position: int, dim: int, size: int) -> Exception:
     """Eager's exception for a computed position outside of a dimension; see `BoundData`."""
     if error == "embedding":
         return IndexError("index out of range in self")
@@ -163,7 +163,7 @@ def _store(
     shape: tuple[int, int],
 ) -> None:
     shape = (shape[0], 1 if store.outer else shape[1])
-    index = evaluate_index(store.index, env).expand(shape).reshape(-1)
+    index = _evaluate_index(store.index, env).expand(shape).reshape(-1)
     target = memory[store.buffer]
     flat = value.expand(shape).reshape(-1).to(target.dtype)
     if store.mode == "sum":

@@ -20,7 +20,7 @@ from torchjit_vm.capture.reasons import REFUSED_CHECK, UNKNOWN_CALL
 from torchjit_vm.capture.types import classes_of, type_of
 from torchjit_vm.capture.values import NEW, Args, Const, Known, Kwargs, Leaf, Obj, TupleValue, Value
 
-__all__ = ["rely_on_answer"]
+__all__: list[str] = []
 
 _get_dump: Callable[[type], tuple[Any, Any, Any, int]] = vars(abc)["_get_dump"]
 
@@ -167,7 +167,7 @@ def _class_answer(domain: CaptureDomain, cls: type, target: type) -> bool:
     except TypeError as error:
         never_stored(REFUSED_CHECK, f"issubclass({cls.__qualname__}, {target.__qualname__})")
         raise domain.error(TypeError, str(error)) from None
-    rely_on_answer(domain, cls, target)
+    _rely_on_answer(domain, cls, target)
     return answer
 
 
@@ -228,7 +228,7 @@ def _believed(domain: CaptureDomain, instance: Value, target: type, answer: bool
 _CLASS = object.__dict__["__class__"]
 
 
-def rely_on_answer(domain: CaptureDomain, cls: type, target: type) -> None:
+def _rely_on_answer(domain: CaptureDomain, cls: type, target: type) -> None:
     """`issubclass(cls, target)`, which was just asked, has to stay as it is."""
     domain.guard_mro(cls)
     has_hook = members.walk(target.__mro__, "__subclasshook__") is not object.__dict__["__subclasshook__"]

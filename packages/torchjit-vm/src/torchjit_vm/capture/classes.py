@@ -55,7 +55,6 @@ from torchjit_vm.frame import Frame, Raised
 from torchjit_vm.type_labels import type_label
 
 __all__ = [
-    "apply_to_class",
     "call_metaclass",
     "delete_from_class",
     "is_made",
@@ -339,7 +338,7 @@ def _note_parts(domain: CaptureDomain, twin: type) -> None:
             domain.class_parts.setdefault(id(raw), (twin, name))
 
 
-def apply_to_class(domain: CaptureDomain, function: Callable[..., object], args: Args, kwargs: Kwargs) -> Value | None:
+def _apply_to_class(domain: CaptureDomain, function: Callable[..., object], args: Args, kwargs: Kwargs) -> Value | None:
     """A function of the library that works on a new class: run on the twin now, on the class in each call.
 
     Its result is the class, a class in its place, or nothing of interest.
@@ -370,13 +369,13 @@ def apply_to_class(domain: CaptureDomain, function: Callable[..., object], args:
 
 @builtin(_abc_init)
 def _abstract(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
-    return apply_to_class(domain, _abc_init, args, kwargs)
+    return _apply_to_class(domain, _abc_init, args, kwargs)
 
 
 def _decorator(function: Callable[..., object]) -> None:
     def decorate(domain: CaptureDomain, args: Args, kwargs: Kwargs) -> Value | None:
         if args:
-            return apply_to_class(
+            return _apply_to_class(
                 domain, function, args, kwargs
             )  # one that the program has runs for real, in one piece
         made = Obj(functools.partial)  # the decorator that the function returns

@@ -15,7 +15,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.values import NEW, Args, DictValue, Kwargs, Obj, TupleValue, Value
 from torchjit_vm.frame import Frame
 
-__all__ = ["arguments_of"]
+__all__: list[str] = []
 
 
 def _register(cls: Any) -> None:
@@ -35,7 +35,7 @@ for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
     _register(_cls)
 
 
-def arguments_of(domain: CaptureDomain, value: Obj) -> tuple[Args, Kwargs]:
+def _arguments_of(domain: CaptureDomain, value: Obj) -> tuple[Args, Kwargs]:
     """What the object was made from.
 
     Raises:
@@ -65,14 +65,14 @@ def _called_with_one(cls: Any) -> Callable[[Method[Obj]], Method[Obj]]:
 
 @_called_with_one(operator.itemgetter)
 def _itemgetter(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value:
-    keys, _ = arguments_of(domain, function)
+    keys, _ = _arguments_of(domain, function)
     found = [subscripts.getitem(domain, args[0], k) for k in keys]
     return found[0] if len(found) == 1 else TupleValue(found)
 
 
 @_called_with_one(operator.attrgetter)
 def _attrgetter(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value:
-    names, _ = arguments_of(domain, function)
+    names, _ = _arguments_of(domain, function)
     found: Args = []
     for name in names:
         value = args[0]
@@ -84,6 +84,6 @@ def _attrgetter(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs
 
 @_called_with_one(operator.methodcaller)
 def _methodcaller(domain: CaptureDomain, function: Obj, args: Args, kwargs: Kwargs) -> Value | Frame[Value]:
-    (name, *rest), keywords = arguments_of(domain, function)
+    (name, *rest), keywords = _arguments_of(domain, function)
     method = domain.vm.finish(attributes.load_attr(domain, args[0], domain.use(name)))
     return domain.call(method, rest, keywords)

@@ -17,7 +17,6 @@ __all__ = [
     "layout_of",
     "new_set",
     "note_order",
-    "set_change",
     "set_insert",
     "set_items",
     "set_remove",
@@ -99,7 +98,7 @@ def layout_of(domain: CaptureDomain, value: SetValue) -> set[Key] | None:
     return value.layout
 
 
-def set_change(domain: CaptureDomain, value: SetValue) -> dict[Key, Value]:
+def _set_change(domain: CaptureDomain, value: SetValue) -> dict[Key, Value]:
     """The elements of a set that is about to change. What changes them keeps `layout` up to it, or drops it."""
     found = set_entries(domain, value)
     domain.touch(value)
@@ -119,7 +118,7 @@ def new_set(domain: CaptureDomain, values: Iterable[Value], cls: type = set) -> 
 
 def set_insert(domain: CaptureDomain, value: SetValue, key: object, element: Value) -> None:
     """Add an element."""
-    found = set_change(domain, value)
+    found = _set_change(domain, value)
     if value.real is not NEW and type(key) is IdKey:
         key = settle_key(domain, key, found)
     found.setdefault(key, element)
@@ -135,14 +134,14 @@ def set_remove(domain: CaptureDomain, value: SetValue, key: object) -> None:
     """Take an element out; its place stays taken for those that come later."""
     if value.layout is None:
         value.layout = layout_of(domain, value)
-    set_change(domain, value).pop(key, None)
+    _set_change(domain, value).pop(key, None)
     if value.layout is not None:
         value.layout.discard(key)
 
 
 def set_replace(domain: CaptureDomain, value: SetValue, result: SetValue) -> None:
     """Give a set the elements of another one that nobody else has."""
-    found, kept = set_change(domain, value), dict(result.entries or {})
+    found, kept = _set_change(domain, value), dict(result.entries or {})
     found.clear()
     found.update(kept)
     value.layout = result.layout

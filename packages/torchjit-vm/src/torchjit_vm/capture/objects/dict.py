@@ -56,7 +56,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 
-__all__ = ["dict_item", "equal_dicts", "storage_class"]
+__all__ = ["equal_dicts", "storage_class"]
 
 
 _Dict = DictValue | InstanceDict
@@ -158,7 +158,7 @@ def _contains(domain: CaptureDomain, self: _Dict, item: Value) -> Value:
     return domain.constant(_find(domain, self, _key(domain, self, item)) is not None)
 
 
-def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
+def _dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
     """`container[key]` by the rules of the C classes."""
     found = dicts.dict_lookup(domain, container, keys.key_of(domain, key))
     if found is not None:
@@ -491,7 +491,7 @@ register(
         length=dicts.dict_length,
         iter=_iter,
         contains=_contains,
-        getitem=dict_item,
+        getitem=_dict_item,
         setitem=_setitem,
         delitem=_delitem,
         hash=keys.unhashable,

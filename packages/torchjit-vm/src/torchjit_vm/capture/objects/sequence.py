@@ -36,7 +36,7 @@ from torchjit_vm.capture.values import NEW, Const, Key, Known, ListValue, Obj, S
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 
-__all__ = ["delete_from_list", "list_store", "sequence_item"]
+__all__: list[str] = []
 
 
 def _richcompare(domain: CaptureDomain, function: Op, self: ListValue | TupleValue, other: Value) -> Value | None:
@@ -122,7 +122,7 @@ def _contains(domain: CaptureDomain, self: ListValue | TupleValue, item: Value) 
     return search(domain, sequence_iter(domain, self), item)  # C code does not ask for `__iter__`
 
 
-def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
+def _sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
     """`container[key]` by the rules of the C classes."""
     kind = "deque" if issubclass(container.cls, deque) else "list" if isinstance(container, ListValue) else "tuple"
     if isinstance(key, SliceValue) and kind != "deque":
@@ -161,7 +161,7 @@ def _out_of_range(container: ListValue) -> str:
     return f"{'deque' if issubclass(container.cls, deque) else 'list assignment'} index out of range"
 
 
-def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
+def _list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
     """`container[key] = value` by the list's own rules."""
     if isinstance(key, SliceValue):
         where = domain.slice(key)
@@ -190,7 +190,7 @@ def _assigned(domain: CaptureDomain, value: Value, where: slice) -> list[Value]:
     return collecting.collected(domain, value)
 
 
-def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) -> None:
+def _delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) -> None:
     """`del container[key]` by the list's own rules."""
     where = domain.slice(key) if isinstance(key, SliceValue) else _list_index(domain, key)
     target = elements.items(domain, container)
@@ -485,9 +485,9 @@ register(
         length=_length,
         iter=sequence_iter,
         contains=_contains,
-        getitem=sequence_item,
-        setitem=list_store,
-        delitem=delete_from_list,
+        getitem=_sequence_item,
+        setitem=_list_store,
+        delitem=_delete_from_list,
         getattr=_list_attr,
         hash=unhashable,
         text=_text,
@@ -509,7 +509,7 @@ register(
         length=_length,
         iter=sequence_iter,
         contains=_contains,
-        getitem=sequence_item,
+        getitem=_sequence_item,
         getattr=_tuple_attr,
         hash=_hash,
         text=_text,
