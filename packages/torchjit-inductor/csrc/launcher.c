@@ -1,6 +1,6 @@
 /* Launching GPU kernels with little work: `Launcher` objects that take addresses and sizes and call the driver.
 
-   Nothing of CUDA is included or linked: the address of cuLaunchKernel comes from Python, which loads the driver. */
+   Nothing of CUDA is included or linked: the addresses of cuLaunchKernel and cuLaunchKernelEx come from Python, which loads the driver. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
@@ -14,6 +14,28 @@
 /* cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, parameters, extra) */
 typedef int (*LaunchFn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                         void **);
+
+/* CUlaunchAttribute and CUlaunchConfig: an attribute's value has 64 bytes. */
+typedef struct {
+    int id;
+    int padding;
+    union {
+        int on;
+        uint64_t words[8];
+    } value;
+} Attribute;
+
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    Attribute *attributes;
+    unsigned count;
+} Config;
+
+#define PROGRAMMATIC_STREAM_SERIALIZATION 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+
+/* cuLaunchKernelEx(config, function, parameters, extra) */
+typedef int (*LaunchExFn)(const Config *, void *, void **, void **);
 
 /* cuTensorMapEncodeTiled(map, type, rank, address, sizes, strides, box, element strides, interleave, swizzle, promotion, fill) */
 typedef int (*EncodeFn)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *,
@@ -61,6 +83,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     LaunchFn launch;
+    LaunchExFn early; /* NULL: the kernel begins when all before it has ended; it waits by itself otherwise */
     PyObject *stream; /* function of the device's index: the raw handle of its current stream */
     PyObject *device;
     PyObject *load; /* function of (which): a tuple (function, threads, shared, parameters, fallback, encode, matrices) */
@@ -177,6 +200,17 @@ static int chosen_by_sizes(const Launcher *self, const uint64_t *sizes, uint64_t
     return (extent >= NARROW ? WIDE : 0) | (divide ? DIVISIBLE : 0);
 }
 
+/* Put a kernel into a stream; the driver's error number. */
+static int enqueue(const Launcher *self, const Code *code, unsigned programs, unsigned long long stream, void **pointers) {
+    if (self->early == NULL) {
+        return self->launch(code->function, programs, 1, 1, code->threads, 1, 1, code->shared,
+                            (void *)(uintptr_t)stream, pointers, NULL);
+    }
+    Attribute attribute = {.id = PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.on = 1}};
+    Config config = {{programs, 1, 1}, {code->threads, 1, 1}, code->shared, (void *)(uintptr_t)stream, &attribute, 1};
+    return self->early(&config, code->function, pointers, NULL);
+}
+
 static PyObject *launcher_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     Launcher *self = (Launcher *)callable;
     Py_ssize_t count = self->arguments, given = PyVectorcall_NARGS(nargsf), wanted = count + (self->programs ? 0 : 2);
@@ -237,22 +271,20 @@ static PyObject *launcher_call(PyObject *callable, PyObject *const *args, size_t
         values[i] = 0; /* no scratch memory */
         pointers[i] = &values[i];
     }
-    int error = self->launch(code->function, programs, 1, 1, code->threads, 1, 1, code->shared,
-                             (void *)(uintptr_t)stream, pointers, NULL);
-    if (error != 0) {
+    if (enqueue(self, code, programs, stream, pointers) != 0) {
         return refused(code->fallback, programs, stream, values, count);
     }
     Py_RETURN_NONE;
 }
 
 static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"launch", "stream", "device", "load", "arguments", "programs", "sizes", "divisible", NULL};
-    unsigned long long launch, divisible = 0;
+    static char *names[] = {"launch", "stream", "device", "load", "arguments", "programs", "sizes", "divisible", "early", NULL};
+    unsigned long long launch, divisible = 0, early = 0;
     PyObject *stream, *device, *load;
     Py_ssize_t arguments, sizes = 0;
     unsigned programs;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KOOOnI|nK:Launcher", names, &launch, &stream, &device, &load,
-                                     &arguments, &programs, &sizes, &divisible)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KOOOnI|nKK:Launcher", names, &launch, &stream, &device, &load,
+                                     &arguments, &programs, &sizes, &divisible, &early)) {
         return NULL;
     }
     if (launch == 0 || arguments < 0 || sizes < 0 || sizes > MAX_SIZES || arguments + sizes > MAX_PARAMETERS ||
@@ -266,6 +298,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     }
     self->vectorcall = launcher_call;
     self->launch = (LaunchFn)(uintptr_t)launch;
+    self->early = (LaunchExFn)(uintptr_t)early;
     self->stream = Py_NewRef(stream);
     self->device = Py_NewRef(device);
     self->load = Py_NewRef(load);

@@ -17,5 +17,6 @@ class Launcher:
         programs: int,
         sizes: int = 0,
         divisible: int = 0,
+        early: int = 0,
     ) -> None: ...
     def __call__(self, *arguments: int) -> None: ...

@@ -160,6 +160,10 @@ class KernelBackend(Protocol):
         """
         return ()
 
+    def overlapped(self, program: Program) -> Program:
+        """The program with kernels that overlap in time with those before and behind them, when nothing changes its steps any more."""
+        return program
+
     def compile(
         self,
         kernels: Sequence[LoopKernel],

@@ -238,6 +238,8 @@ class Inductor:
         self, gm: torch.fx.GraphModule, program: Program, name: str, *, boxed: bool = False
     ) -> tuple[list[CompiledKernel], Any]:
         hints = _hints(gm, program)
+        for kind in _by_device([s.kernel for s in program.steps if isinstance(s, KernelStep)]):
+            program = self._backend(kind).overlapped(program)
         kernels = list(dict.fromkeys(s.kernel for s in program.steps if isinstance(s, KernelStep)))
         for kernel in kernels:
             kernel.verify(program.buffers)

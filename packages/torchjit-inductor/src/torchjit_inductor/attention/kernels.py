@@ -18,7 +18,7 @@ from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.attention.formulas import Formulas, attention_formulas
 from torchjit_inductor.attention.parted import PartedAttention
-from torchjit_inductor.attention.parts import join_text, part_text, scratch_sizes, tiles_of_parts
+from torchjit_inductor.attention.parts import join_text, part_text, scratch_sizes, tiles_of_parts, with_overlap
 from torchjit_inductor.attention.sizes import NOTHING, Number, Varying, covers, numbers_of, plain, typical
 from torchjit_inductor.attention.text import forward_text, keys_text, queries_text
 from torchjit_inductor.attention.writer import AttentionProblem, KernelText, ListLayout, Tiles
@@ -205,6 +205,7 @@ class AttentionKernels:
         self._pool = ThreadPoolExecutor(threads)
         self._codes: dict[tuple[object, ...], Future[MachineCode]] = {}
         self._few: dict[tuple[object, ...], PartedAttention] = {}
+        self._overlapping: dict[PartedAttention, Callable[[bool, bool], PartedAttention]] = {}
 
     def forward(
         self, p: AttentionProblem, call: AttentionCall, device: torch.device
@@ -287,28 +288,50 @@ class AttentionKernels:
             raise NotLowered("programs enough without cutting rows")
         texts = [part_text(p, each) for each in tiles], [join_text(p, parts)]
         first, join = self._compiled(texts, p, device)
-        # One object for equal blocks of a model: they are seen to be equal by that.
-        key = (first, join, tuple(argument_types(first, p).items()), device, p.sizes, p.width, p.strides["result"])
-        found = self._few.get(key)
-        if found is None:
-            found = self._few[key] = self._parted(first, join, p, parts, device)
-        return found
+        types = tuple(argument_types(first, p).items())
+
+        def parted(early: bool, releases: bool) -> PartedAttention:
+            # One object for equal blocks of a model: they are seen to be equal by that.
+            key = (first, join, types, device, p.sizes, p.width, p.strides["result"], early, releases)
+            found = self._few.get(key)
+            if found is None:
+                found = self._few[key] = self._parted((first, join), p, parts, device, early, releases)
+                self._overlapping[found] = parted
+            return found
+
+        return parted(False, False)
+
+    def overlapping(self, op: Any, early: bool, releases: bool) -> PartedAttention | None:
+        """See `triton.overlap.Others`."""
+        found = self._overlapping.get(op) if isinstance(op, PartedAttention) else None
+        return None if found is None else found(early, releases)
 
     def _parted(
-        self, first: KernelText, join: KernelText, p: AttentionProblem, parts: int, device: torch.device
-    ) -> PartedAttention:
-        part, last = (self._storable_launcher(text, p, device) for text in (first, join))
+        self, texts: tuple[KernelText, KernelText], p: AttentionProblem, parts: int, device: torch.device,
+        early: bool, releases: bool,
+    ) -> PartedAttention:  # fmt: skip
+        first, join = texts
+        if early or releases:
+            first, join = with_overlap(first, True), with_overlap(join, releases)
+        part = self._storable_launcher(first, p, device, early)
+        last = self._storable_launcher(join, p, device, early or releases)
         scratch: Any = scratch_sizes(p, parts)
         sizes: Any = (*p.sizes[:3], p.width)
         strides: Any = p.strides["result"]
         return PartedAttention(part, last, scratch, sizes, strides, p.dtype)
 
-    def _storable_launcher(self, text: KernelText, p: AttentionProblem, device: torch.device) -> Callable[..., None]:
-        """A launcher of a kernel of fixed sizes, as those of other kernels are."""
+    def _storable_launcher(
+        self, text: KernelText, p: AttentionProblem, device: torch.device, early: bool
+    ) -> Callable[..., None]:
+        """A launcher of a kernel of fixed sizes, as those of other kernels are.
+
+        Args:
+            early: see `Overlap`.
+        """
         assert isinstance(text.programs, int) and not text.numbers
         index, types, tiles = device.index or 0, argument_types(text, p), text.tiles
         emit("kernel", name=text.name, language="triton", source=text.source, origins=[], graph="")
-        facts = LaunchFacts(text.name, index, len(text.parameters), 0, text.programs, False)
+        facts = LaunchFacts(text.name, index, len(text.parameters), 0, text.programs, False, (), early)
 
         def base(aligned: bool, wide: bool) -> Recipe:
             return Recipe(

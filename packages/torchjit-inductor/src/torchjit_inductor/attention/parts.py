@@ -17,14 +17,15 @@ from torchjit_inductor.attention.few_queries import FewQueries
 from torchjit_inductor.attention.formulas import SCORE, Formulas, loop_symbols
 from torchjit_inductor.attention.sizes import LONGEST, Number, covers, size_text, typical
 from torchjit_inductor.attention.text import forward_lines
-from torchjit_inductor.attention.writer import AttentionProblem, KernelText, Tiles, Writer, function_of_lines
+from torchjit_inductor.attention.writer import INDENT, AttentionProblem, KernelText, Tiles, Writer, function_of_lines
 from torchjit_inductor.ir.kernel import Buffer
 from torchjit_inductor.ir.values import constant, load
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, power_of_two
+from torchjit_inductor.triton.source import RELEASE, WAIT
 
-__all__ = ["join_text", "part_text", "problem_of_few", "scratch_sizes", "tiles_of_parts"]
+__all__ = ["join_text", "part_text", "problem_of_few", "scratch_sizes", "tiles_of_parts", "with_overlap"]
 
 _MOST_ROWS = 128
 """Rows of a program; with more there are programs enough, and products that are worth their matrix units."""
@@ -114,7 +115,11 @@ def _parts(p: AttentionProblem, rows: _Rows, columns: int) -> int:
     programs = typical(batch, p.varying) * (p.key_heads if rows.packed else heads)
     waves = _WAVES // 2 if rows.many else _WAVES
     wanted = -(-waves * MULTIPROCESSORS // programs) if programs < MULTIPROCESSORS else 1
-    return min(wanted, -(-typical(keys, p.varying) // columns) // _LEAST, _MOST_PARTS)
+    walked = -(-typical(keys, p.varying) // columns)
+    parts = min(wanted, walked // _LEAST, _MOST_PARTS)
+    # Where that leaves half of the multiprocessors without a program, one tile is worth one: 16 heads and 512 keys.
+    alone = walked <= _MOST_PARTS and programs * walked <= MULTIPROCESSORS
+    return walked if alone and parts > 1 else parts
 
 
 def part_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
@@ -169,6 +174,13 @@ def join_text(p: AttentionProblem, parts: int) -> KernelText:
     parameters = ("acc_of_parts", "sums_of_parts", "most_of_parts", "result", "total", "largest")
     tiles = Tiles(1, 1, max(1, min(4, power_of_two(parts) * width // 1024)), 1)
     return function_of_lines(p, "join_parts_of_attention", lines, parameters, batch * heads * queries, tiles)
+
+
+def with_overlap(text: KernelText, releases: bool) -> KernelText:
+    """The kernel as one that waits for what comes before it, and may let the next one begin early; see `triton.overlap`."""
+    decorator, signature, statements = text.source.split("\n", 2)
+    more = [INDENT + line for line in ([RELEASE] if releases else []) + [WAIT]]
+    return attrs.evolve(text, source="\n".join([decorator, signature, *more, statements]))
 
 
 def scratch_sizes(p: AttentionProblem, parts: int) -> tuple[Number, Number, Number]:

@@ -22,6 +22,7 @@ __all__ = [
     "LoopKernel",
     "LoopVar",
     "Origin",
+    "Overlap",
     "Store",
     "element_count",
     "flat_index",
@@ -173,6 +174,22 @@ class Origin:
 
 
 @final
+@attrs.frozen
+class Overlap:
+    """How a kernel overlaps in time with its neighbours in a stream; whatever it says, the kernel waits before it does anything else.
+
+    Attributes:
+        early: it may begin while the one before it runs.
+        releases: the one after it may begin while it runs.
+        fixed: buffers that it may read before it waits.
+    """
+
+    early: bool
+    releases: bool
+    fixed: frozenset[str] = frozenset()
+
+
+@final
 @attrs.frozen(eq=False, slots=False)
 class LoopKernel:
     """A fused loop nest.
@@ -193,6 +210,7 @@ class LoopKernel:
         inner: reduction loops, likewise.
         stores: in program order; no two write the same element.
         origins: for comments.
+        overlap: with its neighbours; None: it begins when all before it has ended, and what follows when it has.
     """
 
     name: str
@@ -201,6 +219,7 @@ class LoopKernel:
     inner: tuple[LoopVar, ...]
     stores: tuple[Store, ...]
     origins: tuple[Origin, ...] = ()
+    overlap: Overlap | None = None
 
     @cached_property
     def values(self) -> tuple[Value, ...]:

@@ -29,12 +29,13 @@ from torchjit_inductor.passes import Pass
 from torchjit_inductor.schedule.digits import merged
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.settings import InductorSettings
-from torchjit_inductor.steps import Program
+from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.compile import MachineCode, Recipe
 from torchjit_inductor.triton.contraction import DotPlan, contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
 from torchjit_inductor.triton.launch import KernelVariants, make_launcher
+from torchjit_inductor.triton.overlap import CAPABILITY, overlapped
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.redundant_loads import derive_loads
@@ -113,6 +114,15 @@ class TritonBackend(KernelBackend):
     def settle_products(self, program: Program, fused: Callable[[Program], Program]) -> Program:
         """The program before fusion with those products as kernels that make it faster, the others as calls of aten."""
         return settle_products(program, fused, self._tuner)
+
+    def overlapped(self, program: Program) -> Program:
+        """See `overlap`."""
+        devices = {
+            s.kernel.device for s in program.steps if isinstance(s, KernelStep) and s.kernel.device.type == "cuda"
+        }
+        if any(self._arch(device) < CAPABILITY for device in devices):
+            return program
+        return overlapped(program, lambda k: self.unsupported(k, program.buffers) is None, self._kernels.overlapping)
 
     def compile(
         self,

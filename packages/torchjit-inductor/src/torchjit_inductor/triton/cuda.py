@@ -55,11 +55,13 @@ class LaunchSignature:
         addresses: how many.
         programs: size of the grid; 0: the call says it.
         divisible: for each size whether it is a multiple of 16 under `DIVISIBLE`.
+        early: it may begin while the kernel before it runs, and waits by itself, see `overlap`.
     """
 
     addresses: int
     programs: int
     divisible: tuple[bool, ...] = ()
+    early: bool = False
 
 
 class KernelDriver(Protocol):
@@ -201,7 +203,7 @@ class CudaDriver:
     def launcher(
         self, load: Callable[[int], LoadedKernel], device: int, signature: LaunchSignature
     ) -> Callable[..., None] | None:
-        return c_launcher(launch_address(), load, device, signature, encode_address)
+        return c_launcher(launch_address(), load, device, signature, encode_address, early_address)
 
 
 def c_launcher(
@@ -210,8 +212,9 @@ def c_launcher(
     device: int,
     signature: LaunchSignature,
     encode: Callable[[], int] = lambda: 0,
+    early: Callable[[], int] = lambda: 0,
 ) -> Callable[..., None] | None:
-    """`CudaDriver.launcher` with `cuLaunchKernel`, or a stand-in, at an address, and `cuTensorMapEncodeTiled` likewise."""
+    """`CudaDriver.launcher` with `cuLaunchKernel`, or a stand-in, at an address, and `cuTensorMapEncodeTiled` and `cuLaunchKernelEx` likewise."""
     sizes = signature.divisible
     if Launcher is None or len(sizes) > _MOST_SIZES:
         return None
@@ -225,7 +228,7 @@ def c_launcher(
 
     made: Callable[..., None] = Launcher(
         launch, _raw_stream, device, parts, signature.addresses, signature.programs, len(sizes),
-        sum(1 << n for n, divides in enumerate(sizes) if divides),
+        sum(1 << n for n, divides in enumerate(sizes) if divides), early() if signature.early else 0,
     )  # fmt: skip
     return made
 
@@ -233,6 +236,12 @@ def c_launcher(
 def launch_address() -> int:
     """Where `cuLaunchKernel` is."""
     return ctypes.cast(_library().cuLaunchKernel, ctypes.c_void_p).value or 0
+
+
+def early_address() -> int:
+    """Where `cuLaunchKernelEx` is; 0 where the driver has none: kernels then begin when those before them have ended."""
+    found = getattr(_library(), "cuLaunchKernelEx", None)
+    return ctypes.cast(found, ctypes.c_void_p).value or 0 if found is not None else 0
 
 
 def encode_address() -> int:

@@ -164,6 +164,7 @@ def make_launcher(
     facts = LaunchFacts(
         kernel.name, device, len(kernel.buffers), len(kernel.symbols),
         None if varies else variants.plan.programs.value, variants.wide(), variants.divisible,
+        kernel.overlap is not None and kernel.overlap.early,
     )  # fmt: skip
 
     def compiled(variant: Variant) -> MachineCode:

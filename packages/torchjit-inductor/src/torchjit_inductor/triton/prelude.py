@@ -7,6 +7,8 @@ from typing import Any
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_launch_dependents as gdc_launch_dependents
+from triton.language.extra.cuda import gdc_wait as gdc_wait
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, type-arg"
 

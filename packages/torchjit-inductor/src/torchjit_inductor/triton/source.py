@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.dtypes import HALF
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Overlap, Store
 from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
@@ -16,7 +16,7 @@ from torchjit_inductor.triton.operations import Dialect
 from torchjit_inductor.triton.plan import Axis, TilePlan
 from torchjit_inductor.triton.reductions import Reducer, literal_full
 
-__all__ = ["HEADER", "function_name", "kernel_comments", "kernel_source"]
+__all__ = ["HEADER", "RELEASE", "WAIT", "function_name", "kernel_comments", "kernel_source"]
 
 HEADER = """import triton
 import triton.language as tl
@@ -24,6 +24,8 @@ from triton.language.extra import libdevice
 
 from torchjit_inductor.triton import prelude as tj
 """
+RELEASE, WAIT = "tj.gdc_launch_dependents()", "tj.gdc_wait()"
+"""See `overlap`."""
 _INDENT = "    "
 
 
@@ -56,12 +58,10 @@ def kernel_source(
     else:
         emitter = Emitter(kernel, buffers, plan, wide, dialect)
         emitter.streaming = streaming
+        overlap = None if portable else kernel.overlap
+        emitter.head += [RELEASE] if overlap is not None and overlap.releases else []
         emitter.head += emitter.tile.program()
-        reduced = plan.reduced
-        if plan.walked is not None:
-            lines = _walked(emitter, plan.walked)
-        else:
-            lines = _looped(emitter) if reduced is not None and reduced.looped else _straight(emitter)
+        lines = _statements(emitter, overlap)
     parameters = [*pointer_names(kernel).values(), *(s.name for s in kernel.symbols)]
     if isinstance(plan, DotPlan) and plan.operands:
         parameters += DESCRIPTORS
@@ -89,11 +89,26 @@ def kernel_comments(
     return "\n".join(lines) + "\n"
 
 
-def _straight(emitter: Emitter) -> list[str]:
+def _statements(emitter: Emitter, overlap: Overlap | None) -> list[str]:
+    """All statements of a kernel without a product of matrices, behind those that say where the program is."""
+    plan, reduced = emitter.plan, emitter.plan.reduced
+    if plan.walked is None and (reduced is None or not reduced.looped):
+        return _straight(emitter, overlap)
+    emitter.head += [WAIT] if overlap is not None else []
+    return _looped(emitter) if plan.walked is None else _walked(emitter, plan.walked)
+
+
+def _straight(emitter: Emitter, overlap: Overlap | None) -> list[str]:
     """No loop: every value once, then the stores."""
     kernel = emitter.kernel
     if emitter.plan.reduced is not None:
         emitter.head += emitter.tile.reduced("")
+    if overlap is not None:
+        for value in kernel.values:
+            if value.op == "load" and not value.args and value.data.buffer in overlap.fixed:
+                emitter.value(value)
+        emitter.head.append(WAIT)
+    if emitter.plan.reduced is not None:
         _write_values(emitter)
     statements = [emitter.store(s) for s in kernel.stores]
     return emitter.head + _barrier(kernel) + statements

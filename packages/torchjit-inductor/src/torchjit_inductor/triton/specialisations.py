@@ -52,6 +52,7 @@ class LaunchFacts:
         programs: how many run.
         wide: do positions need 64 bits? None: the extent says so.
         divisible: for each size whether the usual code relies on its being a multiple of 16. Calls with others have code that relies on none.
+        early: see `LaunchSignature`.
     """
 
     name: str
@@ -61,6 +62,7 @@ class LaunchFacts:
     programs: int | None
     wide: bool | None
     divisible: tuple[bool, ...] = ()
+    early: bool = False
 
     def variant(self, which: int) -> Variant:
         """What code for this sum of `cuda.ALIGNED`, `WIDE` and `DIVISIBLE` relies on."""
@@ -157,7 +159,7 @@ def launcher_of(kernels: Specialisations) -> Callable[..., None]:
     facts, driver = kernels.facts, kernels.driver
     if facts.programs == 0:
         return made_by(lambda *arguments: None, launcher_of, kernels)
-    signature = LaunchSignature(facts.pointers, facts.programs or 0, facts.divisible)
+    signature = LaunchSignature(facts.pointers, facts.programs or 0, facts.divisible, facts.early)
     made = driver.launcher(kernels.load, facts.device, signature)
     return made_by(made or _slow_launcher(kernels), launcher_of, kernels)
 
