@@ -35,6 +35,8 @@ _MANY_ROWS = 64
 _MOST_PARTS = 64
 _LEAST = 2
 """Tiles of keys that are worth a program."""
+_FEW_TILES = 8
+"""Up to so many one is worth a program where the other half of the multiprocessors has none: 16 heads and 512 keys."""
 
 # Measured on an H200 (docs/benchmarks/gpu.md). Little shared memory, so that many programs are under way, counts for more than a deep pipeline.
 _TILES = {
@@ -117,8 +119,7 @@ def _parts(p: AttentionProblem, rows: _Rows, columns: int) -> int:
     wanted = -(-waves * MULTIPROCESSORS // programs) if programs < MULTIPROCESSORS else 1
     walked = -(-typical(keys, p.varying) // columns)
     parts = min(wanted, walked // _LEAST, _MOST_PARTS)
-    # Where that leaves half of the multiprocessors without a program, one tile is worth one: 16 heads and 512 keys.
-    alone = walked <= _MOST_PARTS and programs * walked <= MULTIPROCESSORS
+    alone = walked <= _FEW_TILES and programs * walked <= MULTIPROCESSORS
     return walked if alone and parts > 1 else parts
 
 
