@@ -241,6 +241,19 @@ def test_a_graph_with_attention() -> None:
     assert [s.early for s in driver.signatures] == [False, False, True, True, False, True, True]
 
 
+@pytest.mark.parametrize("version, wanted", [(12020, False), (12030, True)])
+def test_drivers_that_know_early_kernels(version: int, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        cuLaunchKernelEx = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
+
+        def cuDriverGetVersion(self, at: Any) -> int:
+            at._obj.value = version
+            return 0
+
+    monkeypatch.setattr(cuda, "_library", Library)
+    assert (cuda.early_address() != 0) == wanted
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(
     INTERPRETING or not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0), reason="needs sm_90"

@@ -43,6 +43,7 @@ _MOST_SIZES = 64  # of `csrc/launcher.c`
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PROMOTED = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B: what a copy brings into the cache at least
+_EARLY_VERSION = 12030  # of CUDA, from which on graphs know kernels that begin early
 _STATIC_SHARED_LIMIT = 48 * 1024  # bytes; more must be asked for
 
 
@@ -239,9 +240,12 @@ def launch_address() -> int:
 
 
 def early_address() -> int:
-    """Where `cuLaunchKernelEx` is; 0 where the driver has none: kernels then begin when those before them have ended."""
-    found = getattr(_library(), "cuLaunchKernelEx", None)
-    return ctypes.cast(found, ctypes.c_void_p).value or 0 if found is not None else 0
+    """Where `cuLaunchKernelEx` is; 0 where the driver is too old for kernels that begin early: they begin when those before them have ended."""
+    version = ctypes.c_int()
+    _check(_library().cuDriverGetVersion(ctypes.byref(version)), "asking for the driver's version")
+    if version.value < _EARLY_VERSION:
+        return 0
+    return ctypes.cast(_library().cuLaunchKernelEx, ctypes.c_void_p).value or 0
 
 
 def encode_address() -> int:
