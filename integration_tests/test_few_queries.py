@@ -20,6 +20,7 @@ from torchjit_inductor.attention.few_queries import FUSED_ATTENTION, FewQueries,
 from torchjit_inductor.attention.kernels import argument_types
 from torchjit_inductor.attention.parted import PartedAttention
 from torchjit_inductor.attention.parts import join_text, part_text, tiles_of_parts
+from torchjit_inductor.attention.writer import Tiles
 from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import compile_text
 
@@ -153,6 +154,16 @@ def test_kernels_compile(arch: int, long: None) -> None:
         types = argument_types(text, problem)
         code = compile_text(text.source, text.name, types, frozenset(types), arch=arch, num_warps=4, num_stages=2)
         assert code.cubin and ".entry" in code.ptx
+
+
+@pytest.mark.parametrize("heads, keys, parts", [(16, 512, 8), (16, 2048, 16), (32, 512, 4), (2, 128, 1)])
+def test_tiles_of_a_part(heads: int, keys: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two, or one where that leaves half of the multiprocessors without a program."""
+    monkeypatch.setitem(
+        CASES, "cudnn_grouped", (few_queries_program.cudnn, (1, heads, heads, 1, keys, 128), torch.half)
+    )
+    problem, _ = problem_of("cudnn_grouped")
+    assert (tiles_of_parts(problem) or [Tiles(1, 1, 1, 1)])[0].parts == parts
 
 
 def test_text_of_a_kernel(golden: Any, long: None) -> None:
