@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -11,7 +12,6 @@ from torch import fx
 
 from torchjit_aot.compiler_protocol import Boxed, CompiledGraph, Kind
 from torchjit_core.writing import NEVER, WRITES_FROM
-from torchjit_torch.graph_calls import attribute_of
 from torchjit_torch.operators import ONLY_COMPUTE
 
 __all__ = ["run_eagerly"]
@@ -126,7 +126,8 @@ def _identifier(name: str) -> str:
 
 def _call_source(node: fx.Node, names: _Names, variables: dict[fx.Node, str], gm: fx.GraphModule) -> str:
     if node.op == "get_attr":
-        return names(attribute_of(gm, node))
+        # As graph_calls.attribute_of, which this module, a part of `import torchjit`, does not load.
+        return names(operator.attrgetter(str(node.target))(gm))
     args = [argument_source(a, names, variables) for a in node.args]
     args += [f"{key}={argument_source(value, names, variables)}" for key, value in node.kwargs.items()]
     if node.op == "call_method":
