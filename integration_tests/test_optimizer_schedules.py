@@ -19,12 +19,18 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
     "adam": lambda p: torch.optim.Adam(p, lr=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "fused sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, fused=True),
+    "fused adam": lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1, amsgrad=True, fused=True),
+    "fused adamw": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "fused adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, lr_decay=0.01, fused=True),
 }
 SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], LRScheduler]] = {
     "lambda": lambda o: LambdaLR(o, lambda step: 0.9**step),
     "step": lambda o: StepLR(o, 2),
     "cosine": lambda o: CosineAnnealingLR(o, 8),
-    "one cycle": lambda o: OneCycleLR(o, max_lr=0.2, total_steps=12),  # moves momentum or betas, too
+    "one cycle": lambda o: OneCycleLR(  # moves momentum or betas, too
+        o, max_lr=0.2, total_steps=12, cycle_momentum=type(o) is not torch.optim.Adagrad
+    ),
 }
 
 
@@ -136,3 +142,21 @@ def test_a_warm_up_that_begins_with_a_rate_of_zero(name: str, foreach: bool | No
             schedule.step()
         tables.append(table.weight.detach())
     torch.testing.assert_close(tables[1], tables[0], rtol=1e-6, atol=1e-9)
+
+
+def test_a_fused_optimizer_with_a_scaler_is_called_between_graphs() -> None:
+    nets = model().float(), model().float()
+    for net, compiled in zip(nets, (False, True), strict=True):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def step(x: torch.Tensor) -> None:
+            scaler.scale(loss_of(net, x)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+        once = torchjit.compile(step, on_error="raise") if compiled else step
+        for n in range(4):
+            once(data(n).float())
+    torch.testing.assert_close(list(nets[1].parameters()), list(nets[0].parameters()))

@@ -218,6 +218,7 @@ _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
         torch.from_numpy, _torch.from_dlpack, _torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
         torch.set_deterministic_debug_mode, torch.set_warn_always, torch.set_anomaly_enabled, torch.compile,
         torch.nn.Buffer, torch.Generator, _torch.autograd.Variable,
+        _torch._fused_adam_, _torch._fused_adamw_, _torch._fused_sgd_, _torch._fused_adagrad_,  # see polyfills/optimizer.py
         F.multilabel_margin_loss,  # of one row it is a number, reduced or not; fakes give it a dimension
     ),
     breaks.PARAMETER: (torch.nn.Parameter,),

@@ -295,10 +295,11 @@ def _contest(node: torch.fx.Node) -> Callable[[], tuple[Callable[[], object], Ca
         if a is None or w is None:
             raise TypeError("a convolution of something else than tensors")
         images, *rest = map(typical, a.shape)
-        plain = torch.full((min(images, BATCH), *rest), 0.5)
+        kind: Any = {"dtype": torch.float32, "device": "cpu"}  # the program may have other defaults
+        plain = torch.full((min(images, BATCH), *rest), 0.5, **kind)
         last = plain.contiguous(memory_format=torch.channels_last)
-        filters = torch.full([*map(typical, w.shape)], 0.5)
-        shift = None if bias is None else torch.ones(filters.shape[0])
+        filters = torch.full([*map(typical, w.shape)], 0.5, **kind)
+        shift = None if bias is None else torch.ones(filters.shape[0], **kind)
 
         def run(image: torch.Tensor) -> None:
             torch.ops.aten.convolution.default(image, filters, shift, *options)

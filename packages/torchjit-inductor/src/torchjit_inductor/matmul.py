@@ -82,8 +82,8 @@ def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, cache: Auto
 
     def contest() -> tuple[Callable[[], object], Callable[[], object]]:
         a, w = _sample(*left), _sample(*right)
-        bias = torch.ones(columns) if has_bias else None
-        out = torch.empty(rows, columns)
+        bias = _sample((columns,), (1,)) if has_bias else None
+        out = _sample((rows, columns), (columns, 1))
         addmm, mm = torch.ops.aten.addmm.out, torch.ops.aten.mm.out
         plain = (lambda: mm(a, w.t(), out=out)) if bias is None else (lambda: addmm(bias, a, w.t(), out=out))
         return lambda: linear(a, w, bias, "none", [], ""), plain
@@ -93,5 +93,5 @@ def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, cache: Auto
 
 
 def _sample(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    made = torch.empty_strided(sizes, strides)
+    made = torch.empty_strided(sizes, strides, dtype=torch.float32, device="cpu")  # the program may have other defaults
     return made.fill_(0.5)

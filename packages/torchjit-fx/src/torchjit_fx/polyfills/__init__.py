@@ -22,6 +22,7 @@ from torch._functorch import eager_transforms
 from torch._functorch import vmap as vmap_module
 from torch.distributions import Distribution
 from torch.optim import adam as adam_module
+from torch.optim import sgd as sgd_module
 from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _device as device_module
 from torch.utils.hooks import BackwardHook, RemovableHandle
@@ -54,6 +55,7 @@ from torchjit_fx.polyfills.optimizer import (
     adam_one_by_one,
     captured_step,
     group_tensors_by_device_and_dtype,
+    step_of_fused,
     step_without_gradients,
 )
 from torchjit_fx.polyfills.small import (
@@ -176,12 +178,18 @@ _disable: Value = _disable_dynamo
 _DISABLING_CODE = _disable(lambda: None).__code__
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _adam: Value = adam_module._single_tensor_adam
+_adam_module: Value = adam_module  # these are no part of the stubs
+_sgd_module: Value = sgd_module
 _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
     (_SHAPES, "is_nested_int"): is_nested_int,
     (_SHAPES, "has_free_unbacked_symbols"): has_free_unbacked_symbols,
     ("torch.fx.traceback", "annotate"): NoAnnotation,
     ("torch._dynamo.decorators", "mark_static"): mark_nothing,
     ("torch.optim.adam", "_single_tensor_adam"): adam_one_by_one(_renamed_copy_of(_adam)),
+    ("torch.optim.adam", "_fused_adam"): step_of_fused(
+        _adam_module._single_tensor_adam, _adam_module._multi_tensor_adam
+    ),
+    ("torch.optim.sgd", "_fused_sgd"): step_of_fused(_sgd_module._single_tensor_sgd, _sgd_module._multi_tensor_sgd),
     ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): call_flex_attention,
 }
 

@@ -9,7 +9,13 @@ import torch
 from torchjit_fx.intrinsics import Value, refuse
 from torchjit_fx.leaves import Function
 
-__all__ = ["adam_one_by_one", "captured_step", "group_tensors_by_device_and_dtype", "step_without_gradients"]
+__all__ = [
+    "adam_one_by_one",
+    "captured_step",
+    "group_tensors_by_device_and_dtype",
+    "step_of_fused",
+    "step_without_gradients",
+]
 
 
 def captured_step(step: Function) -> Function:
@@ -87,9 +93,29 @@ def adam_one_by_one(original: Function) -> Function:
             if settings["amsgrad"]:
                 max_exp_avg_sqs[i].copy_(torch.maximum(max_exp_avg_sqs[i], square))
                 square = max_exp_avg_sqs[i]
-            size = lr / (1 - beta1**step)
-            width = (square.sqrt() / (1 - beta2**step).sqrt()).add_(settings["eps"])
+            count = step.to(torch.promote_types(step.dtype, param.dtype))  # fused optimizers count in float32
+            size = lr / (1 - beta1**count)
+            width = (square.sqrt() / (1 - beta2**count).sqrt()).add_(settings["eps"])
             param.addcdiv_(average * -size, width)
+
+    return run
+
+
+def step_of_fused(one_by_one: Function, on_lists: Function) -> Function:
+    """What is interpreted instead of `_fused_adam` and `_fused_sgd`: the same step, of which kernels are made.
+
+    The operators that these call take the learning rate as a constant, and nothing is fused with them. Where a `GradScaler` is to be asked,
+    and where the original raises, the operator is called, which breaks the graph.
+    """
+
+    def run(params: Value, *state: Value, grad_scale: Value, found_inf: Value, **settings: Value) -> None:
+        if len(params) == 0:
+            return
+        unusual = [settings.get(name, False) for name in ("differentiable", "has_complex", "has_sparse_grad")]
+        if grad_scale is not None or found_inf is not None or any(unusual):
+            refuse("a fused optimizer with a GradScaler, or with gradients that it does not take")
+        step = on_lists if params[0].is_cuda else one_by_one
+        step(params, *state, grad_scale=None, found_inf=None, **settings)
 
     return run
 
