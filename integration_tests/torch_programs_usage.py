@@ -563,6 +563,16 @@ def what_cannot_be_found_out(x):
         return x * 2
 
 
+@torch.jit.script_if_tracing
+def _scripted_when_traced(x):
+    return x * 2 + 1
+
+
+@program(0)
+def a_function_that_is_scripted_when_traced(x):  # torchvision's boxes, kornia, VonMises
+    return _scripted_when_traced(x.sin()).cos()
+
+
 @program(0)
 def what_is_exported(x):
     exported = torch.onnx.is_in_onnx_export() or torch.jit.is_tracing() or torch.compiler.is_exporting()

@@ -176,6 +176,8 @@ _decorate: Value = _use_grad_for_differentiable
 _STEP_CODE = _decorate(lambda: None).__code__
 _disable: Value = _disable_dynamo
 _DISABLING_CODE = _disable(lambda: None).__code__
+_script_if_tracing: Value = _torch.jit._script_if_tracing
+_SCRIPTED_WHEN_TRACED_CODE = _script_if_tracing(lambda: None).__code__
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _adam: Value = adam_module._single_tensor_adam
 _adam_module: Value = adam_module  # these are no part of the stubs
@@ -238,6 +240,9 @@ def replacement_of(function: types.FunctionType) -> Callable[..., Any] | None:
     if function.__code__ is _DISABLING_CODE and (function.__module__ or "").startswith("torch.optim"):
         inner: Callable[..., Any] = function.__wrapped__  # type: ignore[attr-defined]
         return inner
+    if function.__code__ is _SCRIPTED_WHEN_TRACED_CODE:  # below `torch.jit.trace` nothing is compiled
+        scripted: Callable[..., Any] = function.__wrapped__  # type: ignore[attr-defined]
+        return scripted
     if function.__name__ == "_init_group":  # torch._dynamo, once it is imported, disables these
         original: Callable[..., Any] | None = getattr(function, "_torchdynamo_orig_callable", None)
         return original
