@@ -83,7 +83,7 @@ _PROGRAMS["session"] = """
     told["session"] = new()
     from torchjit_vm import Region, capture, resume_function
     told["function"] = callable(capture) and capture.__module__
-    from torchjit_session.loading import import_capture
+    from torchjit_session.late_imports import import_capture
     from torchjit.backends import inductor_backend
     from torchjit.options import Options
     from torch._subclasses.fake_tensor import FakeTensorMode

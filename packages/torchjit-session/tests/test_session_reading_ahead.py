@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from torchjit_session import reading_ahead
-from torchjit_session.loading import import_capture
+from torchjit_session.late_imports import import_capture
 from torchjit_session.reading_ahead import read_ahead
 
 _NAME = "package_to_be_read_ahead"

@@ -24,7 +24,7 @@ _PARTS = ("torchjit_backends", "torchjit_aot", "torchjit_inductor", "torchjit_cu
 
 @final
 class LaterBackend:
-    """A backend whose parts are imported when it is first needed: see `torchjit_session.loading.LoadedLater`.
+    """A backend whose parts are imported when it is first needed: see `torchjit_session.late_imports.LoadedLater`.
 
     Args:
         make: imports what it needs, and makes it.

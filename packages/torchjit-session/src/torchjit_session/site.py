@@ -41,7 +41,7 @@ from torchjit_session.counters import counters
 from torchjit_session.failures import Failures
 from torchjit_session.first_uses import make_first_uses
 from torchjit_session.interrupts import CompilationScope
-from torchjit_session.loading import import_capture
+from torchjit_session.late_imports import import_capture
 from torchjit_session.other_compiler import hidden_from_torch_compile
 from torchjit_session.plain_calls import holds_proxies, holds_tensors, must_run_eagerly, note_numbers
 from torchjit_session.rerun import MOST_CAUGHT, OnRaise

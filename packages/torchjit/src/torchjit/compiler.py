@@ -28,7 +28,7 @@ from torchjit_session.backend_calls import Backend, aot_eager, is_ours, with_arg
 from torchjit_session.callables import compilation_of, compile_any, doors, is_compiled
 from torchjit_session.counters import counters
 from torchjit_session.dynamic_shapes import DynamicShapes
-from torchjit_session.loading import import_capture
+from torchjit_session.late_imports import import_capture
 from torchjit_session.settings import Host
 from torchjit_session.sharing import all_compilations, family_of
 
