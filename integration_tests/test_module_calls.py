@@ -252,3 +252,34 @@ def test_what_the_program_froze_stays_frozen():
         assert gc.get_freeze_count() >= frozen - 1000  # some may have died
     finally:
         gc.unfreeze()
+
+
+def _traced():
+    return torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()))
+
+
+class Traced(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = _traced()
+
+    def forward(self, x):
+        return self.inner(x) * 2
+
+
+class Generated(torch.fx.GraphModule):
+    """A class with a call of its own."""
+
+    def __call__(self, x):
+        return super().__call__(x + 1)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_graph_modules_are_captured(hooked):
+    own, outer, called = _traced(), Traced(), _traced()
+    called = Generated(called, called.graph)
+    for module in (own, outer.inner, called) if hooked else ():
+        module.register_forward_hook(lambda module, args, result: result * 3)
+        module.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    for model in (own, outer, called):
+        is_same(torchjit.compile(model, backend="eager", fullgraph=True), model, torch.randn(2, 4))

@@ -126,3 +126,34 @@ def test_an_operation_that_raises_relies_on_the_type(program: Any, monkeypatch: 
                 fast(x)
         else:
             assert_same(fast(x), want)
+
+
+class _SaysTwo(list[int]):
+    def __len__(self) -> int:
+        return 2
+
+
+class _SaysNothing(tuple[int, ...]):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class _DictOfTwo(dict[int, int]):
+    def __len__(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: _SaysTwo(range(n)), lambda n: _SaysNothing(range(n)), lambda n: _DictOfTwo.fromkeys(range(n))]
+)
+def test_lengths_that_a_class_says_are_not_how_many_items_there_are(make: Any) -> None:
+    """Items are taken by C, which does not ask for `__len__`; e3nn's irreps refuse to have one."""
+
+    def product(x: torch.Tensor, numbers: Any) -> torch.Tensor:
+        for number in numbers:
+            x = x * (number + 1)
+        return x
+
+    compiled = torchjit.compile(product, backend="eager", fullgraph=True, on_error="raise")
+    for count in (1, 3, 2, 5, 3):
+        assert_same(compiled(torch.ones(2), make(count)), product(torch.ones(2), make(count)))

@@ -84,6 +84,8 @@ _PARTS: dict[str, frozenset[str]] = {
             for cls in ("PrepareModuleInput", "PrepareModuleOutput", "PrepareModuleInputOutput")
         }
     ),
+    # The call of each graph module; what that calls has a polyfill.
+    "torch.fx.graph_module": frozenset({"GraphModule.recompile.<locals>.call_wrapped"}),
     # What says which process group there is; collectives have polyfills.
     **dict.fromkeys(
         ("torch.distributed", "torch.distributed.distributed_c10d"),

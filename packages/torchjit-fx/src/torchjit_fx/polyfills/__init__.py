@@ -67,6 +67,7 @@ from torchjit_fx.polyfills.small import (
     device_enter,
     device_exit,
     distribution_init,
+    graph_module_call,
     inside_replicas,
     is_nested_int,
     range_enter,
@@ -186,6 +187,7 @@ _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
     (_SHAPES, "is_nested_int"): is_nested_int,
     (_SHAPES, "has_free_unbacked_symbols"): has_free_unbacked_symbols,
     ("torch.fx.traceback", "annotate"): NoAnnotation,
+    ("torch.fx.graph_module", "_WrappedCall.__call__"): graph_module_call,
     ("torch._dynamo.decorators", "mark_static"): mark_nothing,
     ("torch.optim.adam", "_single_tensor_adam"): adam_one_by_one(_renamed_copy_of(_adam)),
     ("torch.optim.adam", "_fused_adam"): step_of_fused(

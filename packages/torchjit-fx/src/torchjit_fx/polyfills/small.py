@@ -21,7 +21,7 @@ from torchjit_fx.intrinsics import (
 
 __all__ = [
     "InferenceBlock", "WithoutDispatch", "check_with", "default_torch_function", "device_constructors", "device_enter",
-    "device_exit", "distribution_init", "inside_replicas", "is_nested_int", "range_enter", "range_exit", "range_init", "requires_grad_", "wrap_triton",
+    "device_exit", "distribution_init", "graph_module_call", "inside_replicas", "is_nested_int", "range_enter", "range_exit", "range_init", "requires_grad_", "wrap_triton",
 ]  # fmt: skip
 
 _SCALAR = torch.Size()
@@ -150,6 +150,13 @@ def distribution_init(
     self._batch_shape = batch_shape
     self._event_shape = event_shape
     self._validate_args = False
+
+
+def graph_module_call(self: Value, obj: Value, *args: Value, **kwargs: Value) -> Value:
+    """Interpreted instead of `_WrappedCall.__call__` of `torch.fx`, which calls a `GraphModule` and prints to stderr where it raises."""
+    if self.cls_call is not None:
+        return self.cls_call(obj, *args, **kwargs)
+    return super(self.cls, obj).__call__(*args, **kwargs)
 
 
 def wrap_triton(triton_kernel: Value, /) -> Value:

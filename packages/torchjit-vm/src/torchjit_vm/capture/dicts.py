@@ -10,7 +10,7 @@ from torchjit_core.guards import dict_items
 from torchjit_core.paths import Pinned, own_attr
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.domain import CaptureDomain
-from torchjit_vm.capture.elements import is_atom
+from torchjit_vm.capture.elements import guarded_length, is_atom
 from torchjit_vm.capture.keys import is_number, key_of, note_stored, number_among, real_key, settle_key
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.values import (
@@ -185,8 +185,7 @@ def dict_length(domain: CaptureDomain, value: DictValue) -> int:
     if value.loaded:
         return len(value.entries)
     if value.changed is None and value.path is not None:
-        domain.guard_length(value.path, len(value.real))
-        return len(value.real)
+        return guarded_length(domain, value.path, value.real)
     return len(dict_pairs(domain, value))
 
 

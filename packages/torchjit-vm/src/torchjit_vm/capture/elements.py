@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torchjit_core.paths import Pinned
+from torchjit_core.paths import AccessPath, Pinned
 from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.members import walk
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import NEW, Const, Key, Known, ListValue, SetValue, TupleValue, Value
@@ -18,6 +19,7 @@ __all__ = [
     "append",
     "change",
     "copy_deque",
+    "guarded_length",
     "is_atom",
     "items",
     "maximum",
@@ -36,7 +38,7 @@ def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
         if path is None:
             raise AssertionError("a real container without a path")
         if type(path) is not Pinned or not issubclass(type(real), tuple):
-            domain.guard_length(path, len(real))
+            guarded_length(domain, path, real)
         if issubclass(type(real), deque):
             limit = path.attr("maxlen") if type(real) is deque else path.computed(bound_of)
             domain.guard_value(limit, bound_of(real))
@@ -44,6 +46,23 @@ def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
         if isinstance(value, ListValue) and value.added:
             added, value.added = value.added, []
             append(domain, value, added)
+    return found
+
+
+def guarded_length(domain: CaptureDomain, path: AccessPath, real: Any) -> int:
+    """How many items a container has, past a subclass's own `__len__`, guarded."""
+    base = next(base for base in _COUNTED if issubclass(type(real), base))
+    length: int = base.__len__(real)
+    if walk(type(real).__mro__, "__len__") is base.__len__:
+        domain.guard_length(path, length)
+    else:
+        domain.guard_value(path.computed(length_of), length)
+    return length
+
+
+def length_of(real: Any) -> int | None:
+    """The number of items, past a subclass's own `__len__`; None of what is no container."""
+    found: int | None = next((base.__len__(real) for base in _COUNTED if issubclass(type(real), base)), None)
     return found
 
 
@@ -57,6 +76,7 @@ def stored(real: Any) -> Iterator[Any]:
 
 
 _ITERATED: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
+_COUNTED: tuple[Any, ...] = (*_ITERATED, dict)
 
 
 def maximum(value: ListValue) -> int | None:

@@ -113,8 +113,7 @@ def _is_c(cls: type, *names: str) -> bool:
 def _length(domain: CaptureDomain, self: ListValue | TupleValue) -> int:
     """Of an unread real one only the length is guarded."""
     if self.items is None and self.path is not None and not (isinstance(self, ListValue) and self.added):
-        domain.guard_length(self.path, len(self.real))
-        return len(self.real)
+        return elements.guarded_length(domain, self.path, self.real)
     return len(elements.items(domain, self))
 
 
