@@ -22,6 +22,7 @@ EXPRESSIONS = [
     "n ** 2", "n & 1", "pow(n, 2, 5)", "n / 2", "-n % 3", "sorted([3, n, 1])", "(n, 1) < (3, 2)", "[n] == [3]", "n in {3: 1}",
     "slice(n)", "range(n)", "dict(a=n)", "n.real", 'format(n, "x")', "any([n])", "not n", "n and 1", "n or 1", "n.numerator",
     "math.sqrt(n)", "math.floor(n / 2)", "math.gcd(n, 4)", "operator.add(n, 1)", "copy.copy(n)", "copy.deepcopy([n])",
+    "int(n * 0.5)", "math.floor(float(n) * 0.75)", "math.ceil(n * -0.25)", "int(-1.5 * n)", "int(n * 0.1)", "round(n * 0.5)", "int(n * 0.5 * 3.0)",
 ]  # fmt: skip
 
 
@@ -49,3 +50,27 @@ def test_like_python(expression: str) -> None:
         for number in numbers:
             x = torch.ones(int(number))
             assert _outcome(compiled, x, number) == _outcome(function, x, number), (name, number)
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear", "nearest", "area"])
+@pytest.mark.parametrize("scale", [2, 0.5, 1.5])
+def test_images_that_are_scaled_have_any_size(mode: str, scale: float) -> None:
+    """What a size times 2.0, 0.5 or 1.5 is rounded to varies with the size."""
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x, scale_factor=scale, mode=mode)
+
+    compiled = torchjit.compile(scaled, backend="eager", dynamic=True)
+    for n in (12, 15, 18, 31):
+        x = torch.arange(3.0 * n * 9).reshape(1, 3, n, 9)
+        assert torch.equal(compiled(x), scaled(x))
+    assert len(compiled.compiled.stats.regions) == 1, compiled.compiled.stats.recompiles
+
+
+def test_rounded_products_of_huge_ints_are_pythons() -> None:
+    def halved(x: torch.Tensor, n: int) -> tuple[torch.Tensor, int]:
+        return x + 1, int(n * 0.5)
+
+    compiled = torchjit.compile(halved, backend="eager")
+    for n in (6, 9, 2**60 + 3, 2**60 + 7):
+        assert compiled(torch.ones(1), n)[1] == int(n * 0.5)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import final
 
-from torchjit_core.expr import Expr, conj, ge, gt, ne
+from torchjit_core.expr import Expr, conj, constant, ge, gt, lt, ne
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.leaves import Function
@@ -31,10 +31,12 @@ class FloatNode(Node):
         hint: its value at capture; None where only the run knows it.
         expression: what it is.
         ratio: (numerator, denominator) where it is a quotient of two ints, so that floor and ceil stay symbolic.
+        exact_for: the int of which it is the ratio only from 0 to `_EXACT`; None: always.
     """
 
-    __slots__ = ("expression", "hint", "ratio")
+    __slots__ = ("exact_for", "expression", "hint", "ratio")
     expression: FloatExpr
+    exact_for: Expr | None
     pytype = float
 
     def __init__(
@@ -46,6 +48,7 @@ class FloatNode(Node):
         self.expression = expression
         self.context = context
         self.ratio = ratio
+        self.exact_for = None
 
     def is_float(self) -> bool:
         return True
@@ -121,14 +124,20 @@ class FloatNode(Node):
         self._settle(what, value)
         return self.wrap_int(value)
 
+    def _quotient(self) -> tuple[Expr, Expr] | None:
+        exact = self.exact_for is None or self.context.decide(conj(ge(self.exact_for, 0), lt(self.exact_for, _EXACT)))
+        return self.ratio if exact else None
+
     def floor(self) -> Operand:
-        if self.ratio is not None:
-            return self.int_kind(self.ratio[0] // self.ratio[1], self.context)
+        ratio = self._quotient()
+        if ratio is not None:
+            return self.int_kind(ratio[0] // ratio[1], self.context)
         return self._rounded("math.floor", math.floor)
 
     def ceil(self) -> Operand:
-        if self.ratio is not None:
-            return self.int_kind(-(-self.ratio[0] // self.ratio[1]), self.context)
+        ratio = self._quotient()
+        if ratio is not None:
+            return self.int_kind(-(-ratio[0] // ratio[1]), self.context)
         return self._rounded("math.ceil", math.ceil)
 
     def trunc(self) -> Operand:
@@ -213,9 +222,35 @@ def derived(context: NodeContext, template: str, fn: Function, *operands: Operan
     elif fn in _RAISING and (expression.floats or fn is operator.pow):
         # True for every number that it can be; the guard fails where computing it raises.
         context.settle(f"{expression} < 0 or 0 == 0", expression)
-    return FloatNode(result, expression, context)
+    made = FloatNode(result, expression, context)
+    if fn is operator.mul:
+        _note_ratio(made, operands)
+    return made
 
 
+def _note_ratio(product: FloatNode, operands: tuple[Operand, ...]) -> None:
+    """A size times 0.5, 2.0 or 0.75 is a quotient of ints, which floats hold exactly as long as the size is not huge."""
+    for number, factor in (operands, operands[::-1]):
+        whole = _whole(number)
+        value = factor.maybe_as_float() if isinstance(factor, FloatNode) else None
+        if whole is None or value is None or not math.isfinite(value):
+            continue
+        above, below = value.as_integer_ratio()
+        if max(abs(above), below) <= _PARTS:
+            product.ratio, product.exact_for = (whole * above, constant(below)), whole
+
+
+def _whole(node: Operand) -> Expr | None:
+    """The int that a node is, or was."""
+    if not isinstance(node, FloatNode):
+        found: Expr = node.expression
+        return found
+    return node.ratio[0] if node.ratio is not None and node.ratio[1].value == 1 and node.exact_for is None else None
+
+
+_PARTS = 2**16
+_EXACT = 2**36
+"""A product of an int below it and a float of which both parts are at most `_PARTS` has 52 bits."""
 _DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 _RAISING = frozenset(
     {
