@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -239,6 +240,40 @@ def functions_called_at_breaks() -> None:
         yield x + 1
 
     compared(f, data(4))
+
+
+@case
+def breaks_at_functions_of_numpy() -> None:
+    def f(x: Any) -> Any:
+        return np.cumsum(x, axis=0) * 2 + np.linalg.norm(x)
+
+    compared(f, np.ones((3, 4)))
+    compared(lambda x: torch.as_tensor(np.interp(x.numpy(), [0, 1], [0, 2])) * x, data(4))
+
+
+class Tripled(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 3
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor) -> torch.Tensor:
+        return tangent * 3
+
+
+@case
+def breaks_at_autograd_functions_under_transforms() -> None:
+    compared(lambda x: torch.func.jvp(Tripled.apply, (x,), (x,)), data(4))
 
 
 # ------------------------------------------------------------------ modules

@@ -39,6 +39,7 @@ from torchjit_core.paths import (
 )  # fmt: skip
 from torchjit_core.storing import is_maker
 from torchjit_store import generated, library_values, numpy_values, ours
+from torchjit_store.class_methods import class_method
 from torchjit_store.deferred import Deferred
 from torchjit_store.document import FORMAT, Data, Document, Externals, FormatError, Lookup, text_of
 from torchjit_store.fingerprints import atom_text, mro, namespace
@@ -492,6 +493,9 @@ _OWNERS: Final = (list, dict, set, deque, OrderedDict, str, bytes, int, float, t
 def _bound(building: _Building, header: tuple[Any, ...], columns: Columns, raws: list[Any]) -> list[Any]:
     made = []
     for owner in columns[0]:
+        if issubclass(type(owner), type):
+            made.append(class_method(owner, text_of(header[0])))
+            continue
         if type(owner) not in _OWNERS:
             raise FormatError("a method of what is no container")
         method = getattr(owner, text_of(header[0]))

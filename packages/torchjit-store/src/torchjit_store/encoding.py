@@ -24,6 +24,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Cell, Drawn, OffsetOf, Pinned, Referent, TypeOf
 from torchjit_core.storing import Made, NotStorable, how_made, names_within, note_library
 from torchjit_store import generated, library_values, numpy_values, ours
+from torchjit_store.class_methods import is_class_method
 from torchjit_store.deferred import Deferred
 from torchjit_store.document import NOT_STORABLE, Data, Document, Externals, References
 from torchjit_store.layout import laid_out
@@ -163,7 +164,7 @@ class _Survey:
             node.become("method", (), self.nodes((obj.__func__, obj.__self__), node))
         elif cls is functools.partial:
             node.become("partial", (), self.nodes((obj.func, obj.args, obj.keywords), node))
-        elif cls is BuiltinFunctionType and type(obj.__self__) in _OWNERS:
+        elif cls is BuiltinFunctionType and (type(obj.__self__) in _OWNERS or is_class_method(obj)):
             node.become("bound", (obj.__name__,), [self.node(obj.__self__, node)])
         elif self._values is not None and self._values.is_tensor(obj):
             self._tensor(node, obj)

@@ -48,6 +48,8 @@ def named_ways(obj: Any, modules: tuple[str, ...]) -> Iterator[Way]:
         yield from rule(obj, modules)
     elif issubclass(exact, type):
         yield from _of_class(obj)
+    elif class_name(exact) == "numpy._ArrayFunctionDispatcher":
+        yield str(obj.__module__), (str(obj.__name__),)
     elif issubclass(exact, types.ModuleType):
         yield module_name(namespace(obj)), ()
         yield from ((module, ()) for module in _modules_over(namespace(obj)))

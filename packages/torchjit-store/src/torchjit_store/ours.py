@@ -113,9 +113,9 @@ def constant_name(obj: object) -> tuple[str, str] | None:
 
 
 def _module_constants() -> Iterator[tuple[str, str, object]]:
-    for module_name, module in list(sys.modules.items()):
-        if not is_ours(module_name):
-            continue
+    found = [(name, module) for name, module in list(sys.modules.items()) if is_ours(name)]
+    # Last those that load what they export when it is asked for: in the next process they may not have it yet.
+    for module_name, module in sorted(found, key=lambda pair: "__getattr__" in vars(pair[1])):
         for name, value in list(vars(module).items()):
             if type(value) is ContextVar or (
                 name.isupper() and _is_table(value) and not any(value is empty for empty in _EMPTY)
