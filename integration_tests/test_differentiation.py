@@ -322,3 +322,22 @@ def test_views_follow_a_leaf_that_is_made_after_them(f, backend):
         assert seen[0][0] == seen[1][0]
         for want, got in zip(seen[0][1], seen[1][1], strict=True):
             assert (want is None and got is None) or torch.equal(want, got)
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_functional_hessians_inside_of_a_region(vectorize):
+    """What they call back is not compiled on its own: its backward would have no derivative."""
+
+    def f(x):
+        hessian = torch.autograd.functional.hessian(lambda y: (y**3).sum(), x * 2, vectorize=vectorize)
+        jacobian = torch.autograd.functional.jacobian(torch.sin, x, create_graph=True, vectorize=vectorize)
+        return hessian + jacobian * 3
+
+    compiled = torchjit.compile(f)
+    for size in (2, 3):
+        theirs, mine = (torch.linspace(0.5, 1.0, size, requires_grad=True) for _ in range(2))
+        wanted, found = f(theirs), compiled(mine)
+        torch.testing.assert_close(found, wanted)
+        wanted.sum().backward()
+        found.sum().backward()
+        torch.testing.assert_close(mine.grad, theirs.grad)

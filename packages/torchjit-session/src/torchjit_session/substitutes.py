@@ -10,6 +10,7 @@ from typing import Any, final
 import torch
 import torch.autograd.function
 import torch.nn.attention
+from torch.autograd import functional
 from torch.nn.utils import stateless
 
 import torchjit_frame
@@ -60,6 +61,29 @@ def _module_calls() -> dict[Any, object]:
     }
 
 
+_PLAIN = "it runs in eager PyTorch with all that it calls; that of torch.func is captured"
+
+
+@disabling.disable(reason=_PLAIN)
+def _plain_jacobian(*args: Any, **kwargs: Any) -> Any:
+    return functional.jacobian(*args, **kwargs)
+
+
+@disabling.disable(reason=_PLAIN)
+def _plain_hessian(*args: Any, **kwargs: Any) -> Any:
+    return functional.hessian(*args, **kwargs)
+
+
+def _jacobian(*args: Any, **kwargs: Any) -> Any:
+    """Interpreted instead of `torch.autograd.functional.jacobian`: with `create_graph` its result has derivatives."""
+    return _plain_jacobian(*args, **kwargs)
+
+
+def _hessian(*args: Any, **kwargs: Any) -> Any:
+    """Interpreted instead of `torch.autograd.functional.hessian`: a function that it called and that was compiled would have no second derivative."""
+    return _plain_hessian(*args, **kwargs)
+
+
 _DISABLE = AtomicPolyfill(disabling.make_disabled)
 
 _SUBSTITUTES: dict[Any, object] = {
@@ -74,6 +98,8 @@ _SUBSTITUTES: dict[Any, object] = {
     control.is_dynamo_compiling: ReturnConstant(True, pretended=True),
     torch.compiler.is_exporting: ReturnConstant(False),
     disabling.disable: _DISABLE,
+    functional.jacobian: _jacobian,
+    functional.hessian: _hessian,
     torch.compiler.disable: _DISABLE,
     torch._utils.is_compiling: ReturnConstant(True, pretended=True),
     torch._jit_internal.is_scripting: ReturnConstant(False),
