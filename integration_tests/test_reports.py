@@ -127,3 +127,21 @@ def test_what_is_an_error_by_the_filters_is_raised_as_in_eager() -> None:
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="Using a target size"):
             torchjit.compile(averages, backend="aot_eager", on_error="raise")(x, y)
+
+
+def test_what_the_fake_of_an_operator_warns_of_is_not_told() -> None:
+    """torchvision's `nms` calls what torch has renamed."""
+    with torch.library._scoped_library("warning_fakes", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CPU")
+
+        def fake(x: torch.Tensor) -> torch.Tensor:
+            warnings.warn("a name is old", FutureWarning, stacklevel=2)
+            return torch.empty_like(x)
+
+        torch.library.register_fake("warning_fakes::twice", fake, lib=library)
+        compiled = torchjit.compile(lambda x: torch.ops.warning_fakes.twice(x) + 1, backend="eager")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+    assert not told, told

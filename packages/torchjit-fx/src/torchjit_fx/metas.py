@@ -41,6 +41,9 @@ _PLAIN_RESULTS = (
 )  # fmt: skip
 
 
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
 @final
 class MetaCache:
     """Outcomes by key. Those without symbols may serve every capture of the process."""
@@ -176,8 +179,9 @@ class MetaService:
         writes = writes or any(item is not None for item in declared)
         get = self._of_its_own() if own_fakes else self.fake if writes else self.look
         watch = Watch(function_rule(target).beyond)
-        # Calls that resize what they write are refused: torch warns when they run. Copies ask a fake for its address.
-        loud = "out" in kwargs or target is copy.deepcopy
+        # Calls that resize what they write are refused: torch warns when they run. Copies ask a fake for its address. What
+        # the fake of an operator warns of is not the program's to hear: its kernel warns when it runs.
+        loud = "out" in kwargs or target is copy.deepcopy or isinstance(target, _OPERATORS)
         quiet = caught_warnings("ignore") if loud else contextlib.nullcontext()
         QUIET_FAKES.depth += 1
         before, self._where = self._where, where
