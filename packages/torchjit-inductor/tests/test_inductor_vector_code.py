@@ -360,3 +360,51 @@ def test_what_waits_for_memory_has_shorter_vectors(fn: Any, rows: int, lanes: in
     x, y = sample(rows, 2051), sample(rows, 2051, low=0, high=1)
     graph = check(fn, (x, y), vector_bytes=64)
     assert f"VECTOR_TYPES({lanes})" in c_text(graph)
+
+
+def _causal(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = (torch.arange(n) for n in x.shape[-2:])
+    return x.masked_fill(columns > rows[:, None] + 2, -torch.inf) * 2
+
+
+def _below(k: int) -> Any:
+    return lambda x: x.tril(k) + 1
+
+
+def _above(k: int) -> Any:
+    return lambda x: x.triu(k)
+
+
+@pytest.mark.parametrize(("vector_bytes", "columns"), [(None, 1029), (16, 300), (32, 256)])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        _causal,
+        *map(_below, (-300, -17, 0, 5, 299, 5000)),
+        *map(_above, (-300, -1, 0, 16, 400)),
+        lambda x: x.flip(-1).tril(3),
+        lambda x: x.tril(2).triu(-2),  # two places in each row
+        lambda x: torch.where(torch.arange(x.shape[-1]) == torch.arange(x.shape[-2])[:, None] + 3, x, -x),
+        lambda x: torch.where(torch.arange(x.shape[-2])[:, None] - torch.arange(x.shape[-1]) < 9, x, -x),
+        lambda x: x.mT.contiguous().mT.tril(),
+    ],
+)
+def test_triangles(fn: Any, columns: int, vector_bytes: int | None) -> None:
+    x = sample(2, 40, columns)
+    check(fn, (x,), tol=EXACT, vector_bytes=vector_bytes)
+
+
+def test_pieces_beside_the_border_of_a_triangle_have_no_conditions() -> None:
+    graph = compiled(lambda x: x.tril(1), (sample(40, 512),), vector_bytes=32)
+    before, at, behind = c_text(graph).split("auto body =")[1:]
+    assert ("ld<" in before, "<=" in before.split("};")[0]) == (True, False)
+    assert ("ld<" in at, "<=" in at.split("};")[0]) == (True, True)
+    assert "ld<" not in behind
+
+
+def test_a_position_out_of_bounds_behind_the_border_is_an_error() -> None:
+    x, places = sample(40, 512), torch.zeros(40, 512, dtype=torch.int64)
+    places[0, 500] = 512
+    graph = compiled(lambda x, i: x.gather(1, i).tril(), (x, places))
+    with pytest.raises((IndexError, RuntimeError)):
+        graph(x, places)

@@ -272,7 +272,8 @@ class _Generator:
 
     # ------------------------------------------------------------------ shapes
     def _pointwise(self) -> None:
-        for segment in self.plan.segments:
+        crossed = self._crossed()
+        for position, segment in enumerate(self.plan.segments):
             self.e.names = {}
             stores = segment.stores
             single = len(self.plan.segments) == 1
@@ -289,11 +290,21 @@ class _Generator:
                 whole = self.plan.chunk() is None
                 begin = str(segment.low) if whole else f"imax({begin}, {segment.low})"
                 end = str(segment.high) if whole else f"imin({end}, {segment.high})"
+            begin, end = crossed[position] if crossed else (begin, end)
             self._vector_loop(begin, end, partial(self._blocked_write, rest))
             if segment is self.plan.segments[-1]:
                 self.e.write(rows)
             if not single:
                 self.e.close()
+
+    def _crossed(self) -> Sequence[tuple[str, str]]:
+        """The ranges of the vector loop before, at and behind the vector in which it meets a number of its row, if it does."""
+        if self.plan.crossing is None:
+            return ()
+        size = c_index(vector_loop(self.plan).size)
+        self.e.put(f"const i64 cut = imin(imax({c_index(self.plan.crossing)}, 0), {size}) / W * W;")
+        self.e.put(f"const i64 past = imin(cut + W, {size});")
+        return (("0", "cut"), ("cut", "past"), ("past", size))
 
     def _blocked_write(self, stores: Sequence[Store]) -> None:
         block = self.plan.block

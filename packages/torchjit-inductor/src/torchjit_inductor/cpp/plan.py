@@ -30,7 +30,7 @@ from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, flat_index, 
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, PASSES, Value, cast, index_value, reduce, walk, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
-from torchjit_inductor.schedule.pieces import Segment, changes_of, sharing, within
+from torchjit_inductor.schedule.pieces import Segment, beside, changes_of, crossing_of, sharing, within
 
 __all__ = ["BLOCK", "CHUNK", "UNROLLED", "Plan", "at_this_level"]
 
@@ -46,6 +46,8 @@ CHUNK = 2048
 BLOCK = 32
 """Rows of a transposed operand that one unit of work covers."""
 MAX_SEGMENTS = 8
+SHORTEST_CROSSED, MOST_CROSSED = 256, 32
+"""Of a loop that has pieces in each row: its length, and values of the kernel, which are written three times."""
 RUN_OF_ROWS = 256
 """Rows of which the sums of columns are float32. Sums over up to two of these are as a whole."""
 WAYS = 4
@@ -147,6 +149,7 @@ class Plan:
         position: of an inner point in row-major order, for argmax and argmin.
         positions: the type of vectors of positions.
         phases: how the vector loop goes in steps, if it does.
+        crossing: where the vector loop meets a number of its row, with which it is compared, if `segments` are the pieces beside that.
         places: for each value `row`, `mid` or `body`.
         run_of_rows: of the outer shape, the inner loop that is cut into runs for `long_sums`, and how many of its iterations
             are one.
@@ -165,6 +168,7 @@ class Plan:
             self.kernel = with_serial_loops(self.kernel)
         self.inner_set = {v.symbol for v in self.kernel.inner}
         self.shape, self.vector = self._choose()
+        self.crossing: Expr | None = None
         self.segments = self._segments()
         self.values = self._values()
         self.width = self._narrowed(min(vector_bytes, STREAMED) if self._streams() else vector_bytes)
@@ -284,12 +288,27 @@ class Plan:
         if len(points) > MAX_SEGMENTS + 1:
             points, changes = sorted({0, steps, size}), []
         if len(points) == 2 and not (changes and self.phases is not None):
-            return whole
+            return self._beside_crossing(symbol, size) or whole
         pieces = []
         for low, high in itertools.pairwise(points):
             stores = self.kernel.stores if self.phases is None else self.phases.stores_from(low, self.kernel.stores)
             pieces.append(Segment(low, high, within(stores, symbol, low, high) if changes else stores))
         return sharing(pieces, symbol)
+
+    def _beside_crossing(self, symbol: Symbol, size: int) -> tuple[Segment, ...]:
+        """What is stored before the vector in which the loop meets a number of its row, in it, and behind it."""
+        stores = self.kernel.stores
+        values = [v for v in self.kernel.values if v.op != "constant"]
+        # A position that is out of bounds is an error, also where nothing is made of what it reads.
+        if any(v.op == "bounded" for v in values) or self.phases is not None or self.chunk() is not None:
+            return ()
+        if size < SHORTEST_CROSSED or len(values) > MOST_CROSSED:
+            return ()
+        self.crossing = at = crossing_of(values, symbol)
+        if at is None:
+            return ()
+        pieces = (beside(stores, symbol, at, after=False), stores, beside(stores, symbol, at, after=True))
+        return tuple(Segment(None, None, piece) for piece in pieces)
 
     def _blocked(self) -> LoopVar | None:
         """The loop along which a transposed operand is contiguous: it runs inside the vector loop, in blocks."""

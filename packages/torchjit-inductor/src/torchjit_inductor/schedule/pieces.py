@@ -1,4 +1,7 @@
-"""Pieces of a vector loop in which comparisons with constants have one answer: each becomes a loop without conditions."""
+"""Pieces of a vector loop in which comparisons of its variable have one answer: each becomes a loop without conditions.
+
+Comparisons with constants cut it in the same places for all rows; one with what is another number in each row (a triangle) cuts it there.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from typing import final
 import attrs
 import torch
 
-from torchjit_core.expr import Symbol, as_expr
+from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_core.expr import constant as as_constant
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Store, rewrite_stores, roots
 from torchjit_inductor.ir.values import Value, walk
 from torchjit_inductor.ir.values import constant as number
 
-__all__ = ["Segment", "changes_of", "chooses_piece", "decided", "sharing", "within"]
+__all__ = ["Segment", "beside", "changes_of", "chooses_piece", "crossing_of", "decided", "sharing", "within"]
 
 
 @final
@@ -73,6 +77,53 @@ def within(stores: Sequence[Store], symbol: Symbol, low: int, high: int) -> tupl
         return decided(value)
 
     return rewrite_stores(stores, {}, replace)
+
+
+def crossing_of(values: Iterable[Value], symbol: Symbol) -> Expr | None:
+    """Where a loop variable meets what it is compared with, a number of the other loops; None where it is nowhere, or in several places."""
+    met = {crossing[0] for v in values if (crossing := _crossing(v, symbol)) is not None}
+    return met.pop() if len(met) == 1 else None
+
+
+def beside(stores: Sequence[Store], symbol: Symbol, at: Expr, *, after: bool) -> tuple[Store, ...]:
+    """Stores as they are where the loop variable is below `at`, or above it."""
+
+    def replace(value: Value) -> Value | None:
+        crossing = _crossing(value, symbol)
+        if crossing is None or crossing[0] != at:
+            return decided(value)
+        return number(_ORDER[value.op](crossing[1] if after else -crossing[1], 0), torch.bool)
+
+    return rewrite_stores(stores, {}, replace)
+
+
+def _crossing(value: Value, symbol: Symbol) -> tuple[Expr, int] | None:
+    """Where both sides of a comparison are equal, and whether the left one is the larger (1) or the smaller (-1) behind it."""
+    if value.op not in _ORDER:
+        return None
+    left, right = (_position(operand) for operand in value.args)
+    if left is None or right is None:
+        return None
+    ahead = left - right
+    step = stride(ahead, symbol)
+    if step is None or step.value is None or abs(step.value) != 1:
+        return None
+    rest = ahead - as_expr(symbol) * step.value
+    return (rest * -step.value, step.value) if rest.symbols else None
+
+
+def _position(value: Value) -> Expr | None:
+    """A sum of loop variables and numbers."""
+    if value.op == "index":
+        return None if value.args or value.data.binders else value.data.index
+    if value.op == "constant":
+        return as_constant(value.data) if value.dtype == torch.int64 else None
+    if value.op not in ("add", "sub") or value.dtype != torch.int64:
+        return None
+    left, right = (_position(operand) for operand in value.args)
+    if left is None or right is None:
+        return None
+    return left + right if value.op == "add" else left - right
 
 
 def decided(value: Value) -> Value | None:
