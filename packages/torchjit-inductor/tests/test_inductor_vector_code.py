@@ -349,9 +349,13 @@ def test_extremes_of_short_rows(dtype: torch.dtype, vector_bytes: int | None) ->
     ("fn", "rows", "lanes"),
     [
         (torch.add, 1024, 8),
-        (torch.add, 64, 16),  # which a cache holds
-        (lambda x, y: torch.sigmoid(x) + y, 1024, 16),  # which computes
+        (torch.add, 64, 8),
+        (torch.add, 8, 16),  # which a cache holds
+        (lambda x, y: (((x + y) * x - y) * y + 1) * x - 2, 1024, 8),
+        (lambda x, y: (((x + y) * x - y) * y + 1) * x - 2, 64, 16),  # which computes
+        (lambda x, y: torch.sigmoid(x) + y, 1024, 16),
         (lambda x, y: x.gather(1, y.long()), 1024, 8),  # integers of 64 bits
+        (lambda x, y: x.roll(3, 1) + y, 64, 16),  # which is not walked through
         (lambda x, y: x.amax(1) + y[:, 0], 1024, 16),
     ],
 )

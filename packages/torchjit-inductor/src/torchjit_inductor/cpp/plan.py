@@ -57,6 +57,8 @@ SHORT_POSITIONAL = 64
 
 MOST_CACHED = 1 << 24
 """Bytes: kernels that move more wait for memory."""
+MOST_IN_REACH, FEW_COMPUTED = 1 << 18, 4
+"""Bytes: kernels that move more, and compute so few values of each element, wait for the caches behind the first."""
 STREAMED = 32
 """Bytes of vectors in those: with 64 each line is one instruction, and sums of two tensors took 1.2 times as long (AMD EPYC, AVX-512)."""
 SORTING = 48
@@ -342,15 +344,20 @@ class Plan:
         return tuple(walk(*(v for part in self.segments for v in roots(part.stores))))
 
     def _streams(self) -> bool:
-        """Does the kernel take as long as its memory, which no cache holds, and which it walks through?"""
+        """Does the kernel take as long as its memory, which it walks through: floats that it hardly computes with?"""
+        if self.shape != "pointwise" or self.vector is None:
+            return False
         loads = [v for v in self.values if v.op == "load"]
-        if self.shape != "pointwise" or any(v.args for v in loads) or any(v.op in DEAR for v in self.values):
+        walks = all(not v.args and stride(v.data.index, self.vector.symbol) is not None for v in loads)
+        computed = [v for v in self.values if v.op not in ("load", "constant", "index")]
+        floats = all(v.dtype in (torch.float32, torch.bool) for v in (*loads, *computed))
+        if not walks or not floats or any(v.op in DEAR for v in computed):
             return False
         sizes = {v.symbol: v.size.value or 1 for v in self.kernel.outer}
         moved = {(v.data.buffer, frozenset(v.symbols), v.dtype) for v in loads}
         moved |= {(s.buffer, frozenset(_reached(s)), s.value.dtype) for s in self.kernel.stores}
-        held = (math.prod(sizes.get(s, 1) for s in symbols) * dtype.itemsize for _, symbols, dtype in moved)
-        return sum(held) > MOST_CACHED
+        held = sum(math.prod(sizes.get(s, 1) for s in symbols) * dtype.itemsize for _, symbols, dtype in moved)
+        return held > (MOST_IN_REACH if len(computed) <= FEW_COMPUTED else MOST_CACHED)
 
     def _narrowed(self, vector_bytes: int) -> int:
         """Lanes, after integers were made as narrow as that takes to have more of them."""
