@@ -356,6 +356,7 @@ def test_extremes_of_short_rows(dtype: torch.dtype, vector_bytes: int | None) ->
         (lambda x, y: torch.sigmoid(x) + y, 1024, 16),
         (lambda x, y: x.gather(1, y.long()), 1024, 8),  # integers of 64 bits
         (lambda x, y: x.roll(3, 1) + y, 64, 16),  # which is not walked through
+        (lambda x, y: [x.bfloat16(), y.t()], 1024, 16),  # which converts
         (lambda x, y: x.amax(1) + y[:, 0], 1024, 16),
     ],
 )

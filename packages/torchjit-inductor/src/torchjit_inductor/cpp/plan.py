@@ -351,7 +351,8 @@ class Plan:
         walks = all(not v.args and stride(v.data.index, self.vector.symbol) is not None for v in loads)
         computed = [v for v in self.values if v.op not in ("load", "constant", "index")]
         floats = all(v.dtype in (torch.float32, torch.bool) for v in (*loads, *computed))
-        if not walks or not floats or any(v.op in DEAR for v in computed):
+        # What computes nothing copies, which gains nothing, or converts as it stores, which takes 1.1 times as long.
+        if not walks or not floats or not computed or any(v.op in DEAR for v in computed):
             return False
         sizes = {v.symbol: v.size.value or 1 for v in self.kernel.outer}
         moved = {(v.data.buffer, frozenset(v.symbols), v.dtype) for v in loads}
