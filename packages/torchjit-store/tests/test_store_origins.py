@@ -345,6 +345,25 @@ def test_what_a_factory_gave_to_a_global_object_needs_no_search(monkeypatch: pyt
     assert Finder(table).find(found) is encode
 
 
+def test_what_is_held_beside_something_found_is_found_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration's class holds the function that sets its attributes, and validators that this calls: transformers' do."""
+    monkeypatch.setattr(Search, "_LIMIT", 1000)
+
+    class Checked:
+        first: Any
+        checks: dict[str, list[Any]]
+
+    def rooted() -> Any:
+        held = Checked()
+        held.first, held.checks = (lambda: 1), {"size": [lambda: 2]}
+        return [held, [[object() for _ in range(10)] for _ in range(300)]]
+
+    one, two = rooted(), rooted()
+    table, found = stored_below([one], [one[0].first, one[0].checks["size"][0]])
+    finder = Finder(table, [two])
+    assert [finder.find(reference) for reference in found] == [two[0].first, two[0].checks["size"][0]]
+
+
 def stored_below(roots: list[Any], objects: list[Any]) -> tuple[Any, list[Any]]:
     origins = Origins([], roots)
     references = [origins.reference(obj) for obj in objects]

@@ -27,6 +27,7 @@ class Search:
     """
 
     _LIMIT = 40_000
+    _AROUND = 400
 
     def __init__(self, seeds: Callable[[], Iterable[object]], has_row: Callable[[int], bool]) -> None:
         self._seeds, self._has_row = seeds, has_row
@@ -53,8 +54,23 @@ class Search:
                 self._expand(queue.popleft())
         if wanted not in self._found:
             self._found.add(wanted)
-            self._near.appendleft(self._objects[wanted])  # what is looked for next is often a part of it
+            self._look_around(wanted)
         return self._way_back(wanted)
+
+    def _look_around(self, found: int) -> None:
+        """Look a few steps into what was found and what holds it: what is looked for next is often there, and is told in one step then."""
+        before = self._from[found]
+        todo = deque([self._objects[found], *([] if before is None else [self._objects[before[0]]])])
+        seen = set(map(id, todo))
+        for _ in range(self._AROUND):
+            if not todo:
+                return
+            obj = todo.popleft()
+            self._expand(obj)
+            for _, value in self._held(obj):
+                if id(value) not in seen and atom_text(value) is None and not issubclass(type(value), types.ModuleType):
+                    seen.add(id(value))
+                    todo.append(value)
 
     def _way_back(self, at: int) -> tuple[Any, tuple[Step, ...]]:
         way: list[Step] = []
