@@ -340,7 +340,7 @@ def test_roots_lead_to_what_no_module_holds() -> None:
 def test_what_a_factory_gave_to_a_global_object_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that reads `os.environ` relies on the function that encodes the name; torch and transformers hold more than is searched."""
     monkeypatch.setattr(Search, "_LIMIT", 0)
-    encode = os.environ.encodekey  # type: ignore[attr-defined]
+    encode = os.environ.encodekey
     table, (found,) = stored_below([], [encode])
     assert Finder(table).find(found) is encode
 
