@@ -291,11 +291,14 @@ class Plan:
             points, changes = sorted({0, steps, size}), []
         if len(points) == 2 and not (changes and self.phases is not None):
             return self._beside_crossing(symbol, size) or whole
-        pieces = []
-        for low, high in itertools.pairwise(points):
-            stores = self.kernel.stores if self.phases is None else self.phases.stores_from(low, self.kernel.stores)
-            pieces.append(Segment(low, high, within(stores, symbol, low, high) if changes else stores))
-        return sharing(pieces, symbol)
+        return sharing(
+            [self._piece(low, high, symbol if changes else None) for low, high in itertools.pairwise(points)], symbol
+        )
+
+    def _piece(self, low: int, high: int, compared: Symbol | None) -> Segment:
+        """What is stored there; `compared`: the vector loop's symbol, if comparisons of it have one answer there."""
+        stores = self.kernel.stores if self.phases is None else self.phases.stores_from(low, self.kernel.stores)
+        return Segment(low, high, stores if compared is None else within(stores, compared, low, high))
 
     def _beside_crossing(self, symbol: Symbol, size: int) -> tuple[Segment, ...]:
         """What is stored before the vector in which the loop meets a number of its row, in it, and behind it."""
@@ -354,11 +357,14 @@ class Plan:
         # What computes nothing copies, which gains nothing, or converts as it stores, which takes 1.1 times as long.
         if not walks or not floats or not computed or any(v.op in DEAR for v in computed):
             return False
+        return self._held(loads) > (MOST_IN_REACH if len(computed) <= FEW_COMPUTED else MOST_CACHED)
+
+    def _held(self, loads: Sequence[Value]) -> int:
+        """Bytes of memory that these loads and the kernel's stores reach."""
         sizes = {v.symbol: v.size.value or 1 for v in self.kernel.outer}
         moved = {(v.data.buffer, frozenset(v.symbols), v.dtype) for v in loads}
         moved |= {(s.buffer, frozenset(_reached(s)), s.value.dtype) for s in self.kernel.stores}
-        held = sum(math.prod(sizes.get(s, 1) for s in symbols) * dtype.itemsize for _, symbols, dtype in moved)
-        return held > (MOST_IN_REACH if len(computed) <= FEW_COMPUTED else MOST_CACHED)
+        return sum(math.prod(sizes.get(s, 1) for s in symbols) * dtype.itemsize for _, symbols, dtype in moved)
 
     def _narrowed(self, vector_bytes: int) -> int:
         """Lanes, after integers were made as narrow as that takes to have more of them."""
